@@ -1,0 +1,137 @@
+"""Low-rank adapters on the query and value maps (r = 8, alpha = 16 as published), with the peft file format.
+
+The side branch stays in float32 whatever the base's dtype. A fused query-key-value map (GPT-2) gets one branch
+for its query block and one for its value block; in peft's format that is a single adapter of rank 2r whose B is
+block-structured, so the export is exact and every peft loader reads it.
+"""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+
+from paclab.errors import InputError
+from paclab.files import write_json
+from paclab.models import LanguageModel
+
+SEPARATE = re.compile(r"(^|\.)(q_proj|v_proj|query|value|q_lin|v_lin)$")
+FUSED = re.compile(r"(^|\.)(c_attn|query_key_value|qkv_proj)$")
+
+
+class Adapted(torch.nn.Module):
+    """A frozen linear map plus (alpha / r) B A x on some blocks of its outputs."""
+
+    def __init__(self, base: torch.nn.Module, width_in: int, blocks: list[slice], rank: int, alpha: float,
+                 generator: torch.Generator):
+        super().__init__()
+        self.base, self.blocks, self.rank, self.scale = base, blocks, rank, alpha / rank
+        device = next(base.parameters()).device
+        bound = 1 / math.sqrt(width_in)  # Kaiming-uniform with a = sqrt 5, as in the published code
+        for i, block in enumerate(blocks):
+            a = torch.empty(rank, width_in).uniform_(-bound, bound, generator=generator)
+            self.register_parameter(f"A{i}", torch.nn.Parameter(a.to(device), requires_grad=False))
+            b = torch.zeros(block.stop - block.start, rank, device=device)
+            self.register_parameter(f"B{i}", torch.nn.Parameter(b, requires_grad=False))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out, wide = self.base(x), x.float()
+        for i, block in enumerate(self.blocks):
+            low = F.linear(wide, getattr(self, f"A{i}"))
+            out[..., block] += (self.scale * F.linear(low, getattr(self, f"B{i}"))).to(out.dtype)
+        return out
+
+
+def _shape(module: torch.nn.Module) -> tuple[int, int] | None:
+    """(inputs, outputs) of a linear map, whether nn.Linear or the transposed GPT-2 kind."""
+    weight = getattr(module, "weight", None)
+    if weight is None or weight.dim() != 2 or isinstance(module, torch.nn.Embedding):
+        return None
+    transposed = type(module).__name__ == "Conv1D"
+    return tuple(weight.shape) if transposed else tuple(weight.shape)[::-1]
+
+
+def attach(model: LanguageModel, rank: int = 8, alpha: float = 16.0, seed: int = 0) -> dict[str, torch.Tensor]:
+    """Put adapters on every layer's q and v; returns the trainable tensors by name. A is drawn from `seed`."""
+    if rank < 1:
+        raise InputError("rank", f"{rank} is not a rank", "give at least 1")
+    generator = torch.Generator().manual_seed(seed)
+    trainable = {}
+    for name, module in list(model.module.named_modules()):
+        shape = _shape(module)
+        if shape is None or not (SEPARATE.search(name) or FUSED.search(name)):
+            continue
+        inputs, outputs = shape
+        blocks = [slice(0, outputs)]
+        if FUSED.search(name):
+            if outputs != 3 * inputs:
+                raise InputError("track", f"{name} fuses q, k, v in an unknown layout", "use track=ft")
+            blocks = [slice(0, inputs), slice(2 * inputs, outputs)]
+        adapted = Adapted(module, inputs, blocks, rank, alpha, generator)
+        model.module.set_submodule(name, adapted)
+        for part, tensor in adapted.named_parameters(recurse=False):
+            trainable[f"{name}.{part}"] = tensor
+    if not trainable:
+        raise InputError("track", "no query or value map was found in this model", "use track=ft")
+    return trainable
+
+
+def _adapters(model: LanguageModel):
+    found = [(name, m) for name, m in model.module.named_modules() if isinstance(m, Adapted)]
+    if not found:
+        raise InputError("adapter", "this model carries no adapter", "attach one first")
+    return found
+
+
+def export_peft(model: LanguageModel, folder: Path) -> None:
+    """Write the adapters as a peft folder: adapter_config.json and adapter_model.safetensors."""
+    tensors, patterns, targets = {}, {}, set()
+    for name, module in _adapters(model):
+        key, n = f"base_model.model.{name}", len(module.blocks)
+        full = _shape(module.base)[1]
+        down = torch.cat([getattr(module, f"A{i}") for i in range(n)])
+        up = torch.zeros(full, n * module.rank)
+        for i, block in enumerate(module.blocks):
+            up[block, i * module.rank:(i + 1) * module.rank] = getattr(module, f"B{i}").cpu()
+        tensors[f"{key}.lora_A.weight"], tensors[f"{key}.lora_B.weight"] = down.cpu().contiguous(), up
+        targets.add(name.rsplit(".", 1)[-1])
+        patterns["rank"], patterns["alpha"] = n * module.rank, n * module.rank * module.scale
+        patterns["transposed"] = type(module.base).__name__ == "Conv1D"
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    write_json(folder / "adapter_config.json", {
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": model.source,
+        "r": patterns["rank"], "lora_alpha": patterns["alpha"], "lora_dropout": 0.0, "bias": "none",
+        "target_modules": sorted(targets), "fan_in_fan_out": patterns["transposed"], "inference_mode": True})
+
+
+def import_peft(model: LanguageModel, folder: Path) -> None:
+    """Load a peft folder that `export_peft` (or peft itself, on q and v maps) wrote into attached adapters."""
+    folder = Path(folder)
+    try:
+        config = json.loads((folder / "adapter_config.json").read_text())
+        tensors = load_file(folder / "adapter_model.safetensors")
+    except (OSError, ValueError):
+        raise InputError("adapter", f"{folder} holds no peft adapter", "give a folder with adapter_config.json "
+                         "and adapter_model.safetensors") from None
+    scale = config["lora_alpha"] / config["r"]
+    for name, module in _adapters(model):
+        key, n = f"base_model.model.{name}", len(module.blocks)
+        if f"{key}.lora_A.weight" not in tensors:
+            raise InputError("adapter", f"{folder} has no tensor for {name}", "use an adapter on q and v")
+        down, up = tensors[f"{key}.lora_A.weight"], tensors[f"{key}.lora_B.weight"]
+        if down.shape[0] != n * module.rank or scale != module.scale:
+            raise InputError("adapter", f"rank {down.shape[0]} or scale {scale} differs from the attached "
+                             f"{n * module.rank} and {module.scale}", "attach with the same rank and alpha")
+        rest = up.clone()
+        for i, block in enumerate(module.blocks):
+            part = slice(i * module.rank, (i + 1) * module.rank)
+            getattr(module, f"A{i}").copy_(down[part])
+            getattr(module, f"B{i}").copy_(up[block, part])
+            rest[block, part] = 0
+        if rest.abs().max() > 0:
+            raise InputError("adapter", f"{name} also adapts keys or mixes blocks", "use an adapter on q and v")

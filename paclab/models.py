@@ -1,0 +1,98 @@
+"""Language models by protocol: loads any causal model, chooses the device with its reason, knows no task.
+
+The protocol is what `transformers` promises for every causal model: a decoder that returns hidden states, an
+output embedding, `generate`. No model-type strings. Whether the output embedding may be applied to a few
+positions and columns only is proved on the first batch against the model's own logits.
+"""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from paclab.errors import InputError
+
+EMBEDDED = "embedded"
+
+
+def project_root() -> Path:
+    """The folder that holds `data/` and `notebooks/`: PACLAB_ROOT, else the checkout this package lies in."""
+    return Path(os.environ.get("PACLAB_ROOT") or Path(__file__).resolve().parent.parent)
+
+
+class Device(NamedTuple):
+    """A chosen device and, for the reader, why."""
+
+    device: torch.device
+    reason: str
+
+
+def choose_device(name: str = "auto") -> Device:
+    """`auto` takes an accelerator when there is one; a name that cannot be had is an error, never a fallback."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return Device(torch.device("cuda"), f"an accelerator was found: {torch.cuda.get_device_name()}")
+        return Device(torch.device("cpu"), "no accelerator was found")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise InputError("device", f"{name!r} is not available here", "use device=auto or device=cpu") from None
+    return Device(device, "asked for by name")
+
+
+class LanguageModel(NamedTuple):
+    """A causal model in evaluation mode, its tokenizer, and where they came from."""
+
+    module: torch.nn.Module
+    tokenizer: object
+    device: torch.device
+    source: str
+
+    @property
+    def context(self) -> int:
+        """Longest sequence the model accepts, in tokens."""
+        config = self.module.config
+        for name in ("max_position_embeddings", "n_positions", "seq_length"):
+            value = getattr(config, name, None)
+            if isinstance(value, int) and value > 0:
+                return value
+        return 2048
+
+
+def load(source: str = EMBEDDED, device: str = "auto", dtype: torch.dtype = torch.float32) -> LanguageModel:
+    """A model from `embedded`, a local folder, or the hub (`hub:NAME`, reached only when asked for)."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    chosen = choose_device(device).device
+    if source == EMBEDDED:
+        path = project_root() / "data" / "model"
+        missing = "run `paclab pretrain`, or give --model a folder"
+    elif source.startswith("hub:"):
+        path, missing = source[4:], "check the name and the connection, or give --model a local folder"
+    else:
+        path, missing = Path(source), "give a folder with config.json, or hub:NAME"
+        if not (path / "config.json").exists():
+            raise InputError("model", f"no config.json in {source!r}", missing)
+    local = not source.startswith("hub:")
+    try:
+        module = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=local)
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=local)
+    except (OSError, ValueError) as error:
+        first = str(error).strip().splitlines()[0][:160]
+        raise InputError("model", f"{source!r} could not be loaded ({first})", missing) from None
+    return wrap(module, tokenizer, chosen, source)
+
+
+def wrap(module: torch.nn.Module, tokenizer, device="cpu", source: str = "given") -> LanguageModel:
+    """Make a loaded module ready for scoring: evaluation mode, no gradients, on its device."""
+    module = module.to(device).eval().requires_grad_(False)
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
+    return LanguageModel(module, tokenizer, torch.device(device), source)
+
+
+def trainable(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """All parameters by name, a tied one once."""
+    return dict(module.named_parameters())

@@ -1,0 +1,148 @@
+"""Batched forward passes that compute logits only where they are needed; knows no task and no privacy.
+
+Micro-batches are formed from the rows' lengths alone, before anything depends on the machine: rows are sorted by
+length and filled up to a token budget. A causal model never looks to the right, so right padding needs no mask.
+"""
+
+import inspect
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from paclab.errors import InputError
+from paclab.models import LanguageModel
+
+TOKEN_BUDGET = 4096
+
+
+def micro_batches(lengths: list[int], token_budget: int = TOKEN_BUDGET) -> list[np.ndarray]:
+    """Row numbers grouped so that rows x longest row <= token_budget; sorted by length, ties by row number."""
+    order = np.argsort(np.asarray(lengths), kind="stable")
+    groups, current = [], []
+    for row in order:
+        if current and (len(current) + 1) * lengths[row] > token_budget:
+            groups.append(np.array(current))
+            current = []
+        current.append(int(row))
+    return [*groups, np.array(current)] if current else groups
+
+
+class Scorer:
+    """Scores token rows with a model; the weights are read at each call, so they may be perturbed in between."""
+
+    def __init__(self, model: LanguageModel, token_budget: int = TOKEN_BUDGET, padding: str = "right"):
+        if padding not in ("right", "left"):
+            raise InputError("padding", f"{padding!r} is unknown", "choose right or left")
+        if token_budget < 1:
+            raise InputError("token_budget", f"{token_budget} holds no token", "give at least 1")
+        self.model, self.token_budget, self.padding = model, token_budget, padding
+        self.decoder = model.module.get_decoder() if hasattr(model.module, "get_decoder") else None
+        self.head = model.module.get_output_embeddings()
+        self.takes_positions = "position_ids" in inspect.signature(model.module.forward).parameters
+        self.head_is_plain: bool | None = None  # proved on the first batch
+
+    def batches(self, rows: list[list[int]]) -> list["Batch"]:
+        """Pad once; the result is reused at every step."""
+        if any(len(row) == 0 for row in rows):
+            raise InputError("records", "a record has no token", "drop empty texts")
+        groups = micro_batches([len(row) for row in rows], self.token_budget)
+        return [Batch(rows, group, self.padding, self.model) for group in groups]
+
+    @torch.no_grad()
+    def hidden(self, batch: "Batch") -> torch.Tensor:
+        """Hidden states before the output embedding: [rows, length, width]."""
+        extra = {}
+        if batch.mask is not None:
+            extra["attention_mask"] = batch.mask
+            if self.takes_positions:
+                extra["position_ids"] = (batch.mask.cumsum(-1) - 1).clamp_(min=0)
+        states = self.decoder(input_ids=batch.ids, use_cache=False, **extra)[0] if self.decoder else None
+        if self.head_is_plain is None:
+            self.head_is_plain = self._prove_head(batch, states, extra)
+        if self.head_is_plain:
+            return states
+        return self.model.module(input_ids=batch.ids, use_cache=False, **extra).logits
+
+    def _prove_head(self, batch, states, extra) -> bool:
+        if states is None or self.head is None:
+            return False
+        logits = self.model.module(input_ids=batch.ids[:2], use_cache=False,
+                                   **{k: v[:2] for k, v in extra.items()}).logits
+        keep = slice(None) if batch.mask is None else batch.mask[:2].bool()
+        return torch.allclose(self.head(states[:2])[keep].float(), logits[keep].float(), rtol=1e-3, atol=1e-3)
+
+    def _logits(self, states: torch.Tensor, columns: torch.Tensor | None = None) -> torch.Tensor:
+        """float32 logits of gathered states [n, width], all columns or a few."""
+        if not self.head_is_plain:
+            return (states if columns is None else states[:, columns]).float()
+        if columns is None:
+            return self.head(states).float()
+        bias = getattr(self.head, "bias", None)
+        return F.linear(states, self.head.weight[columns], None if bias is None else bias[columns]).float()
+
+    @torch.no_grad()
+    def last_logits(self, batches: list["Batch"], columns: list[int]) -> torch.Tensor:
+        """Logits of a few columns at every row's last token: float32 [rows, columns]."""
+        wanted = torch.tensor(columns, device=self.model.device)
+        out = torch.empty(sum(len(b.rows) for b in batches), len(columns))
+        for batch in batches:
+            states = self.hidden(batch)
+            picked = states[torch.arange(len(batch.rows), device=states.device), batch.last]
+            out[batch.rows] = self._logits(picked, wanted).cpu()
+        return out
+
+    @torch.no_grad()
+    def span_nll(self, batches: list["Batch"], starts: np.ndarray) -> torch.Tensor:
+        """Mean negative log-likelihood of tokens starts[row].. of every row: float64 [rows], nats a token."""
+        out = torch.empty(sum(len(b.rows) for b in batches), dtype=torch.float64)
+        for batch in batches:
+            states = self.hidden(batch)
+            row, column = batch.span(starts[batch.rows.numpy()])
+            logits = self._logits(states[row, column - 1])
+            nll = F.cross_entropy(logits, batch.ids[row, column], reduction="none").double().cpu()
+            row = row.cpu()
+            total = torch.zeros(len(batch.rows), dtype=torch.float64).index_add_(0, row, nll)
+            out[batch.rows] = total / torch.bincount(row, minlength=len(batch.rows))
+        return out
+
+    @torch.no_grad()
+    def generate(self, rows: list[list[int]], max_new_tokens: int, stop: list[int]) -> list[list[int]]:
+        """Greedy continuations, cut before the first stop token."""
+        pad = self.model.tokenizer.pad_token_id
+        out: list[list[int]] = [[] for _ in rows]
+        for group in micro_batches([len(row) + max_new_tokens for row in rows], 4 * self.token_budget):
+            batch = Batch(rows, group, "left", self.model)
+            tokens = self.model.module.generate(
+                input_ids=batch.ids, attention_mask=batch.mask, max_new_tokens=max_new_tokens, do_sample=False,
+                eos_token_id=stop, pad_token_id=pad, num_beams=1)[:, batch.ids.shape[1]:].tolist()
+            for row, answer in zip(group, tokens, strict=True):
+                ends = [i for i, token in enumerate(answer) if token in stop]
+                out[row] = answer[: ends[0]] if ends else answer
+        return out
+
+
+class Batch:
+    """A padded group of rows on the device; `mask` is None where padding cannot be seen (right padding)."""
+
+    def __init__(self, rows: list[list[int]], group: np.ndarray, padding: str, model: LanguageModel):
+        lengths = torch.tensor([len(rows[i]) for i in group])
+        width, pad = int(lengths.max()), model.tokenizer.pad_token_id
+        ids = torch.full((len(group), width), pad, dtype=torch.int64)
+        for line, i in enumerate(group):
+            where = slice(0, len(rows[i])) if padding == "right" else slice(width - len(rows[i]), width)
+            ids[line, where] = torch.tensor(rows[i])
+        self.rows = torch.from_numpy(np.asarray(group))
+        self.ids = ids.to(model.device)
+        self.lengths = lengths.to(model.device)
+        self.offset = torch.zeros_like(self.lengths) if padding == "right" else width - self.lengths
+        self.mask = None
+        if padding == "left":
+            self.mask = (torch.arange(width, device=model.device) >= self.offset[:, None]).long()
+        self.last = self.offset + self.lengths - 1
+
+    def span(self, starts: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Row and column numbers of the tokens from `starts` to each row's end."""
+        first = self.offset + torch.from_numpy(np.asarray(starts)).to(self.offset)
+        columns = torch.arange(self.ids.shape[1], device=self.ids.device)
+        return torch.nonzero((columns >= first[:, None]) & (columns <= self.last[:, None]), as_tuple=True)

@@ -1,0 +1,146 @@
+"""The training loop: probe -> release -> update, one durable step at a time. Knows "parameters + per-record loss".
+
+Order within a step, so that a kill at any point resumes to the identical result:
+    1. private ledger line (with the value already drawn)   2. public transcript line   3. weights
+A value that was drawn is never drawn again: a resumed run publishes it from the ledger.
+"""
+
+import fcntl
+import json
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from paclab.errors import InputError
+from paclab.files import PRIVATE_FILE, private_dir, write_atomic
+from paclab.releases.base import Release
+from paclab.zo import transcript
+from paclab.zo.directions import Directions
+from paclab.zo.probe import Weights, differences
+from paclab.zo.update import descend
+
+
+class Job(NamedTuple):
+    """Everything a run needs; `losses()` reads the live weights and returns float64 [N]."""
+
+    losses: Callable[[], np.ndarray]
+    weights: Weights
+    directions: Directions
+    release: Release
+    lr_at: Callable[[int], float]
+    steps: int
+    k: int = 1
+    mu: float = 1e-3
+
+
+class Folder(NamedTuple):
+    """Where a run lives: public files at the top, private and secret ones in folders of mode 0700."""
+
+    path: Path
+
+    @property
+    def run(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def transcript(self) -> Path:
+        return self.path / "transcript.txt"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def private(self) -> Path:
+        return self.path / "private"
+
+    @property
+    def ledger(self) -> Path:
+        return self.private / "ledger.jsonl"
+
+    @property
+    def secret(self) -> Path:
+        return self.path / "secret"
+
+    @contextmanager
+    def locked(self):
+        """Only one process may advance a run."""
+        with open(private_dir(self.private) / "lock", "w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError("out", f"{self.path} is being trained by another process", "wait for it") from None
+            yield
+
+
+class Progress(NamedTuple):
+    """What a caller may watch: step, seconds are the caller's own; info is private, so it is shown in study mode."""
+
+    t: int
+    info: dict
+
+
+def ledger_lines(folder: Folder) -> list[dict]:
+    """The private diagnostics of every released step."""
+    return [json.loads(line) for line in transcript.whole_lines(folder.ledger)]
+
+
+def recover(job: Job, folder: Folder):
+    """Bring weights and private state to the last released step; returns (private state, next step)."""
+    lines, infos = transcript.read(folder.transcript, job.k), ledger_lines(folder)
+    if len(infos) == len(lines) + 1:  # drawn but not yet published when the run was killed
+        t = len(lines)
+        line = transcript.Line(t, job.lr_at(t), tuple(infos[t]["released"]))
+        transcript.append(folder.transcript, line.text())
+        lines.append(line)
+    if len(infos) != len(lines):
+        raise InputError("out", f"{len(lines)} public steps but {len(infos)} private ones in {folder.path}",
+                         "restore the run's files: a released step cannot be drawn again")
+    private = job.release.init()
+    for t, (line, info) in enumerate(zip(lines, infos, strict=True)):
+        if tuple(info["released"]) != line.values:
+            raise InputError("transcript", f"step {t} differs from the private ledger", "restore the file")
+        private = job.release.replay(private, t, info)
+    transcript.replay(job.weights, job.directions, lines)
+    return private, len(lines)
+
+
+def train(job: Job, folder: Folder, *, evaluate: Callable[[], dict] | None = None, eval_every: int = 0,
+          watch: Callable[[Progress], None] | None = None, record: Callable[[int, np.ndarray], None] | None = None,
+          stop_at: int | None = None) -> int:
+    """Run, or go on with, a job until `steps` (or `stop_at`); returns the number of steps that are done.
+
+    `evaluate()` scores public held-out records before step 0, every `eval_every` steps and at the end; `record`
+    receives the private statistic [K, N] and is for studies of public pools only.
+    """
+    with folder.locked():
+        private, begin = recover(job, folder)
+        kept = [line for line in transcript.whole_lines(folder.metrics) if json.loads(line)["step"] <= begin]
+        scored = {json.loads(line)["step"] for line in kept}
+        write_atomic(folder.metrics, "".join(line + "\n" for line in kept))
+
+        def score(step: int) -> None:
+            due = step in (0, job.steps) or (eval_every and step % eval_every == 0)
+            if evaluate and due and step not in scored:
+                transcript.append(folder.metrics, json.dumps({"step": step, **evaluate()}) + "\n")
+
+        score(begin)
+        end = min(job.steps, job.steps if stop_at is None else stop_at)
+        for t in range(begin, end):
+            statistic = np.stack([differences(job.losses, job.weights, job.directions, t, k, job.mu)
+                                  for k in range(job.k)])
+            if record:
+                record(t, statistic)
+            private, released, info = job.release.step(private, t, statistic)
+            line = transcript.Line(t, job.lr_at(t), released.values)
+            transcript.append(folder.ledger, json.dumps({"t": t, "released": released.values, **info}) + "\n",
+                              PRIVATE_FILE)
+            transcript.append(folder.transcript, line.text())
+            descend(job.weights, job.directions, t, line.values, line.lr)
+            score(t + 1)
+            if watch:
+                watch(Progress(t + 1, info))
+    return end

@@ -1,0 +1,76 @@
+"""The minimal public transcript: one line a step with the learning rate and the released values.
+
+    <t> <lr> <Y_1> [... <Y_K>]
+
+Numbers are written so that reading them back gives the same floats. Together with the base weights and the
+direction key of run.json it rebuilds the trained weights bit for bit; nothing else left the private side.
+"""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from paclab.errors import InputError
+from paclab.zo.directions import Directions
+from paclab.zo.probe import Weights
+from paclab.zo.update import descend
+
+
+class Line(NamedTuple):
+    """One public step."""
+
+    t: int
+    lr: float
+    values: tuple[float, ...]
+
+    def text(self) -> str:
+        return " ".join([str(self.t), repr(self.lr), *(format_value(v) for v in self.values)]) + "\n"
+
+
+def format_value(value: float) -> str:
+    """Whole numbers without a point, others in full precision."""
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
+
+
+def append(path: Path, text: str, mode: int = 0o644) -> None:
+    """Append one line and wait until it is on the disk."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode)
+    try:
+        os.write(fd, text.encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def whole_lines(path: Path) -> list[str]:
+    """The complete lines of an append-only file; a torn last line is cut off the file."""
+    if not path.exists():
+        return []
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) != len(data):
+        os.truncate(path, len(whole))
+    return whole.decode().splitlines()
+
+
+def read(path: Path, directions: int | None = None) -> list[Line]:
+    """The transcript as lines; anything that is not one is refused with its place."""
+    lines = []
+    for number, text in enumerate(whole_lines(path)):
+        parts = text.split(" ")
+        try:
+            line = Line(int(parts[0]), float(parts[1]), tuple(float(v) for v in parts[2:]))
+        except (ValueError, IndexError):
+            raise InputError("transcript", f"line {number + 1} is not `t lr Y...`", "restore the file") from None
+        wrong_count = not line.values or (directions is not None and len(line.values) != directions)
+        if line.t != number or wrong_count or line.text().rstrip("\n") != text:
+            raise InputError("transcript", f"line {number + 1} is out of place or altered", "restore the file")
+        lines.append(line)
+    return lines
+
+
+def replay(weights: Weights, directions: Directions, lines: list[Line]) -> Weights:
+    """Apply a transcript's steps to the base weights; the same arithmetic as in training."""
+    for line in lines:
+        descend(weights, directions, line.t, line.values, line.lr)
+    return weights

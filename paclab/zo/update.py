@@ -1,0 +1,38 @@
+"""Update rules: what happens to the weights right of the door. They see released values and public constants only."""
+
+from collections.abc import Callable, Sequence
+
+from paclab.errors import InputError, nearest
+from paclab.zo.directions import Directions
+from paclab.zo.probe import Weights
+
+FLOOR = 1e-7  # the papers' final learning rate under linear decay
+
+
+def linear(lr: float, steps: int) -> Callable[[int], float]:
+    """Linear decay from lr to 1e-7 over the run (the papers' polynomial schedule of power one)."""
+    floor = min(FLOOR, lr)
+    return lambda t: (lr - floor) * max(0.0, 1 - t / steps) + floor
+
+
+def constant(lr: float, steps: int) -> Callable[[int], float]:
+    """The same learning rate at every step."""
+    return lambda t: lr
+
+
+SCHEDULES = {"linear": linear, "constant": constant}
+
+
+def schedule(name: str, lr: float, steps: int) -> Callable[[int], float]:
+    """A learning-rate schedule by name."""
+    if name not in SCHEDULES:
+        raise InputError("schedule", f"{name!r} is unknown", nearest(name, SCHEDULES))
+    return SCHEDULES[name](lr, steps)
+
+
+def descend(weights: Weights, directions: Directions, t: int, values: Sequence[float], lr: float) -> None:
+    """theta <- theta - (lr / K) sum_k Y_k z_k; a released zero leaves the weights as they are."""
+    for k, value in enumerate(values):
+        if value:
+            weights.move(directions, t, k, -lr * value / len(values))
+    weights.restore()
