@@ -127,9 +127,16 @@ def _chapter(name: str, entry: dict) -> Chapter:
         if key not in entry:
             raise InputError(f"book.toml {name}", f"field {key!r} is missing", "add it")
     parameters = {p: _parameter(name, p, spec) for p, spec in entry.get("parameters", {}).items()}
-    return Chapter(name, entry["question"], tuple(entry["artefacts"]), entry["minutes"],
-                   float(entry.get("memory_gb", 1)), entry.get("paper", {}), tuple(entry.get("after", ())),
-                   parameters)
+    return Chapter(
+        name,
+        entry["question"],
+        tuple(entry["artefacts"]),
+        entry["minutes"],
+        float(entry.get("memory_gb", 1)),
+        entry.get("paper", {}),
+        tuple(entry.get("after", ())),
+        parameters,
+    )
 
 
 def _parameter(chapter: str, name: str, spec: Any) -> Parameter:
@@ -141,8 +148,15 @@ def _parameter(chapter: str, name: str, spec: Any) -> Parameter:
     values = {p: spec[p] for p in PROFILES if p in spec}
     if not values and spec.get("type") not in JSON_TYPES:
         raise InputError(f"book.toml {chapter}.{name}", "no value and no type", "add quick = … or type = …")
-    parameter = Parameter(name, values, spec.get("help", ""), spec.get("min"), spec.get("max"),
-                          tuple(spec.get("choices", ())), spec.get("type", ""))
+    parameter = Parameter(
+        name,
+        values,
+        spec.get("help", ""),
+        spec.get("min"),
+        spec.get("max"),
+        tuple(spec.get("choices", ())),
+        spec.get("type", ""),
+    )
     for value in values.values():
         check_value(parameter, value)
     return parameter
@@ -161,8 +175,11 @@ def resolve(chapter: Chapter, given: Mapping[str, Any]) -> tuple[str, dict[str, 
             check_value(known[name], value)
     profile = given.get("profile") or "quick"
     if profile not in chapter.minutes:
-        raise InputError("profile", f"{chapter.id} has no {profile!r} profile",
-                         f"choose one of: {', '.join(chapter.minutes)}")
+        raise InputError(
+            "profile",
+            f"{chapter.id} has no {profile!r} profile",
+            f"choose one of: {', '.join(chapter.minutes)}",
+        )
     values = {name: known[name].value(profile) for name in known}
     values.update({name: value for name, value in given.items() if value is not None}, profile=profile)
     return profile, {name: _as_kind(known[name], value) for name, value in values.items()}
@@ -178,8 +195,9 @@ def check_value(parameter: Parameter, value: Any) -> None:
     """Raise InputError unless `value` has the parameter's type, lies in its range and among its choices."""
     kind, name = parameter.kind(), parameter.name
     if kind and not _is_kind(value, kind):
-        raise InputError(name, f"must be {_article(kind)}, got {type(value).__name__} {value!r}",
-                         _type_hint(value, kind))
+        raise InputError(
+            name, f"must be {_article(kind)}, got {type(value).__name__} {value!r}", _type_hint(value, kind)
+        )
     if kind == "list":
         _check_items(parameter, value)
     for item in value if isinstance(value, list) else [value]:
@@ -205,8 +223,11 @@ def _check_items(parameter: Parameter, value: list) -> None:
         return
     for item in value:
         if not _is_kind(item, wanted):
-            raise InputError(parameter.name, f"every item must be {_article(wanted)}, got {item!r}",
-                             _type_hint(item, wanted))
+            raise InputError(
+                parameter.name,
+                f"every item must be {_article(wanted)}, got {item!r}",
+                _type_hint(item, wanted),
+            )
 
 
 def _is_kind(value: Any, kind: str) -> bool:
@@ -220,14 +241,22 @@ def _as_kind(parameter: Parameter, value: Any) -> Any:
 
 
 def _article(kind: str) -> str:
-    return {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "text",
-            "list": "a list", "dict": "a table"}[kind]
+    return {
+        "bool": "true or false",
+        "int": "a whole number",
+        "float": "a number",
+        "str": "text",
+        "list": "a list",
+        "dict": "a table",
+    }[kind]
 
 
 def _type_hint(value: Any, kind: str) -> str:
     if isinstance(value, str) and kind != "str":
-        return ("papermill's -p turns true, lists and 1e3-like words into text: use its -y option with YAML, "
-                "or `paclab run --set`")
+        return (
+            "papermill's -p turns true, lists and 1e3-like words into text: use its -y option with YAML, "
+            "or `paclab run --set`"
+        )
     if isinstance(value, float) and kind == "int" and value == int(value):
         return f"write {int(value)}"
     return f"give {_article(kind)}"

@@ -91,16 +91,16 @@ class Run:
 
         digits: significant digits of every number shown, or decimals by column name.
         """
-        from paclab.notebook import tables
+        from paclab.notebook import formats
 
         name = _plain_name(name, ".csv")
-        frame = tables.flat(frame)
+        frame = formats.flat(frame)
         kept = frame.assign(profile=self.profile, **({"study": STUDY} if self.in_study else {}))
-        write_atomic(self.out / name, tables.to_csv(kept))
-        shown = tables.formatted(frame, digits)
+        write_atomic(self.out / name, formats.to_csv(kept))
+        shown = formats.formatted(frame, digits)
         tex = Path(name).with_suffix(".tex").name
-        write_atomic(self.out / tex, tables.to_latex(shown, caption, self.note()))
-        _display(tables.html(shown))
+        write_atomic(self.out / tex, formats.to_latex(shown, caption, self.note()))
+        _display(formats.html(shown))
         self._register(name, caption)
         self._register(tex, "", quiet=True)
 
@@ -127,9 +127,11 @@ class Run:
         write_json(self.out / RECORD, record)
         changed = differing(self.chapter, self.values)
         print(f"{self.note()} · seed {self.seed}" + (f" · changed: {_words(changed)}" if changed else ""))
-        print(f"{len(self.checks) - len(failed)}/{len(self.checks)} checks OK · {clock(record['seconds'])}, "
-              f"{record['peak_mb']:.0f} MB · notebook {self.source[:8]} · "
-              + " ".join(f"{n} {provenance.versions()[n]}" for n in ("paclab", "torch", "numpy")))
+        print(
+            f"{len(self.checks) - len(failed)}/{len(self.checks)} checks OK · {clock(record['seconds'])}, "
+            f"{record['peak_mb']:.0f} MB · notebook {self.source[:8]} · "
+            + " ".join(f"{n} {provenance.versions()[n]}" for n in ("paclab", "torch", "numpy"))
+        )
         if failed or missing:
             gaps = [f"check failed: {text}" for text in failed]
             gaps += [f"declared artefact {name} was not written by this run" for name in missing]
@@ -144,19 +146,35 @@ class Run:
 
     def _metadata(self, caption: str) -> dict[str, str]:
         kept = {n: v for n, v in self.values.items() if n != "out_dir"}
-        return {"Title": self.chapter.id, "Description": caption, "Comment": self.note(),
-                "Source": json.dumps({"notebook": self.source, "parameters": kept}, sort_keys=True)}
+        return {
+            "Title": self.chapter.id,
+            "Description": caption,
+            "Comment": self.note(),
+            "Source": json.dumps({"notebook": self.source, "parameters": kept}, sort_keys=True),
+        }
 
     def _record(self, missing: list[str], failed: list[str]) -> dict[str, Any]:
         kept = {n: v for n, v in self.values.items() if n != "out_dir"}
         return {
-            "chapter": self.chapter.id, "key": self.key, "notebook": self.source, "parameters": kept,
-            "changed": differing(self.chapter, self.values), "headless": headless(),
+            "chapter": self.chapter.id,
+            "key": self.key,
+            "notebook": self.source,
+            "parameters": kept,
+            "package": provenance.package_hash(),
+            "changed": differing(self.chapter, self.values),
+            "headless": headless(),
             "green": not (missing or failed),
-            "artefacts": self.written, "captions": self.captions, "checks": self.checks, "missing": missing,
-            "study": self.in_study, "started": self.started, "seconds": round(time.time() - self.started, 2),
-            "peak_mb": provenance.peak_memory_mb(), "device": provenance.device_name(),
-            "threads": provenance.thread_caps(), "versions": provenance.versions(),
+            "artefacts": self.written,
+            "captions": self.captions,
+            "checks": self.checks,
+            "missing": missing,
+            "study": self.in_study,
+            "started": self.started,
+            "seconds": round(time.time() - self.started, 2),
+            "peak_mb": provenance.peak_memory_mb(),
+            "device": provenance.device_name(),
+            "threads": provenance.thread_caps(),
+            "versions": provenance.versions(),
             **provenance.commit(self.root),
         }
 

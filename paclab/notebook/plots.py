@@ -27,15 +27,37 @@ def rc() -> dict[str, Any]:
 
     cycle = cycler(color=PALETTE) + cycler(linestyle=LINESTYLES)
     return {
-        "figure.figsize": (7.0, 4.2), "figure.facecolor": FACE, "figure.constrained_layout.use": True,
-        "axes.facecolor": FACE, "savefig.facecolor": FACE, "savefig.transparent": False,
-        "axes.prop_cycle": cycle, "axes.edgecolor": INK, "axes.labelcolor": INK, "text.color": INK,
-        "xtick.color": INK, "ytick.color": INK, "axes.spines.top": False, "axes.spines.right": False,
-        "axes.grid": True, "grid.color": GRID, "grid.linewidth": 0.6, "axes.axisbelow": True,
-        "axes.titlesize": 12, "axes.titlelocation": "left", "axes.labelsize": 11, "font.size": 10.5,
-        "legend.frameon": False, "legend.fontsize": 9.5, "lines.linewidth": 1.9, "lines.markersize": 5.5,
-        "lines.markeredgecolor": "white", "lines.markeredgewidth": 0.6, "font.family": "DejaVu Sans",
-        "svg.hashsalt": "paclab", "figure.max_open_warning": 5,
+        "figure.figsize": (7.0, 4.2),
+        "figure.facecolor": FACE,
+        "figure.constrained_layout.use": True,
+        "axes.facecolor": FACE,
+        "savefig.facecolor": FACE,
+        "savefig.transparent": False,
+        "axes.prop_cycle": cycle,
+        "axes.edgecolor": INK,
+        "axes.labelcolor": INK,
+        "text.color": INK,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.color": GRID,
+        "grid.linewidth": 0.6,
+        "axes.axisbelow": True,
+        "axes.titlesize": 12,
+        "axes.titlelocation": "left",
+        "axes.labelsize": 11,
+        "font.size": 10.5,
+        "legend.frameon": False,
+        "legend.fontsize": 9.5,
+        "lines.linewidth": 1.9,
+        "lines.markersize": 5.5,
+        "lines.markeredgecolor": "white",
+        "lines.markeredgewidth": 0.6,
+        "font.family": "DejaVu Sans",
+        "svg.hashsalt": "paclab",
+        "figure.max_open_warning": 5,
     }
 
 
@@ -67,18 +89,43 @@ def bar(index: int) -> dict[str, Any]:
     return {"color": PALETTE[i], "hatch": HATCHES[i], "edgecolor": "white", "linewidth": 0.6}
 
 
-def intervals(ax: Any, x: Sequence, low: Sequence, mid: Sequence, high: Sequence, *, index: int = 0,
-              label: str | None = None) -> None:
+def intervals(
+    ax: Any,
+    x: Sequence,
+    low: Sequence,
+    mid: Sequence,
+    high: Sequence,
+    *,
+    index: int = 0,
+    label: str | None = None,
+) -> None:
     """Points with the interval [low, high] of each, in the look of series `index` (no joining line)."""
     import numpy as np
 
     mid, low, high = (np.asarray(v, float) for v in (mid, low, high))
-    ax.errorbar(x, mid, yerr=np.vstack([mid - low, high - mid]).clip(min=0), label=label, capsize=3,
-                color=PALETTE[index % len(PALETTE)], marker=MARKERS[index % len(MARKERS)], linestyle="none")
+    ax.errorbar(
+        x,
+        mid,
+        yerr=np.vstack([mid - low, high - mid]).clip(min=0),
+        label=label,
+        capsize=3,
+        color=PALETTE[index % len(PALETTE)],
+        marker=MARKERS[index % len(MARKERS)],
+        linestyle="none",
+    )
 
 
-def band(ax: Any, x: Sequence, low: Sequence, mid: Sequence, high: Sequence, *, index: int = 0,
-         label: str | None = None, every: int = 1) -> None:
+def band(
+    ax: Any,
+    x: Sequence,
+    low: Sequence,
+    mid: Sequence,
+    high: Sequence,
+    *,
+    index: int = 0,
+    label: str | None = None,
+    every: int = 1,
+) -> None:
     """A line with a shaded interval, in the look of series `index`, a marker every `every` points."""
     look = line(index, every)
     ax.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0)
@@ -94,12 +141,21 @@ def direct_labels(ax: Any, *, gap: float = 0.045) -> None:
 
     lines = [ln for ln in ax.get_lines() if not ln.get_label().startswith("_") and len(ln.get_xdata())]
     to_axes = ax.transData + ax.transAxes.inverted()
-    ends = sorted((float(to_axes.transform((ln.get_xdata()[-1], ln.get_ydata()[-1]))[1]), i)
-                  for i, ln in enumerate(lines))
+    ends = sorted(
+        (float(to_axes.transform((ln.get_xdata()[-1], ln.get_ydata()[-1]))[1]), i)
+        for i, ln in enumerate(lines)
+    )
     place = blended_transform_factory(ax.transAxes, ax.transAxes)
     for y, (_, i) in zip(_spread([end for end, _ in ends], gap), ends, strict=True):
-        ax.text(1.015, y, lines[i].get_label(), color=lines[i].get_color(), va="center", fontsize=9.5,
-                transform=place)
+        ax.text(
+            1.015,
+            y,
+            lines[i].get_label(),
+            color=lines[i].get_color(),
+            va="center",
+            fontsize=9.5,
+            transform=place,
+        )
 
 
 def _spread(heights: list[float], gap: float) -> list[float]:
@@ -122,8 +178,14 @@ def watermark(figure: Any, text: str) -> None:
 def png_bytes(figure: Any, dpi: int, metadata: dict[str, str] | None = None) -> bytes:
     """The figure as PNG; the same figure gives the same bytes (no date, no program version)."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=dpi, bbox_inches="tight", pad_inches=0.08,
-                   metadata={"Software": None, **(metadata or {})})
+    figure.savefig(
+        buffer,
+        format="png",
+        dpi=dpi,
+        bbox_inches="tight",
+        pad_inches=0.08,
+        metadata={"Software": None, **(metadata or {})},
+    )
     return buffer.getvalue()
 
 
@@ -134,8 +196,11 @@ def save_figure(figure: Any, path: Any, metadata: dict[str, str] | None = None) 
         if len(data) <= MAX_BYTES:
             write_atomic(path, data)
             return
-    raise InputError("figure", f"{path.name} is {len(data) // 1000} kB even at {DPIS[-1]} dpi",
-                     "plot fewer points (rasterise or bin them)")
+    raise InputError(
+        "figure",
+        f"{path.name} is {len(data) // 1000} kB even at {DPIS[-1]} dpi",
+        "plot fewer points (rasterise or bin them)",
+    )
 
 
 def png_image(figure: Any, alt: str = "") -> Any:

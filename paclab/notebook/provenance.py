@@ -58,8 +58,16 @@ def versions() -> dict[str, str]:
 def run_key(notebook: Path, params: dict[str, Any], root: Path, inputs: list[str]) -> str:
     """Name of a run: equal keys mean equal notebook, parameters, package, data, inputs and versions."""
     kept = {name: value for name, value in params.items() if name != "out_dir"}
-    return sha256_json({"notebook": notebook_hash(notebook), "params": kept, "package": package_hash(),
-                        "data": tree_hash(root / "data"), "inputs": inputs, "versions": versions()})
+    return sha256_json(
+        {
+            "notebook": notebook_hash(notebook),
+            "params": kept,
+            "package": package_hash(),
+            "data": tree_hash(root / "data"),
+            "inputs": inputs,
+            "versions": versions(),
+        }
+    )
 
 
 def peak_memory_mb() -> float:
@@ -86,9 +94,12 @@ def device_name() -> str:
 
 def commit(root: Path) -> dict[str, Any]:
     """The checked-out commit and whether the tree differs from it; empty outside a checkout."""
+
     def git(*words: str) -> str:
-        return subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, timeout=20,
-                              check=True).stdout.strip()
+        return subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=20, check=True
+        ).stdout.strip()
+
     try:
         return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
     except (OSError, subprocess.SubprocessError):

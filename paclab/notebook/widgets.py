@@ -24,8 +24,13 @@ def headless() -> bool:
     return kernel is None or not getattr(kernel, "_allow_stdin", False)
 
 
-def explore(draw: Callable[..., Any], *, describe: Callable[..., Any] | None = None,
-            height: str = FIGURE_HEIGHT, **controls: Any) -> None:
+def explore(
+    draw: Callable[..., Any],
+    *,
+    describe: Callable[..., Any] | None = None,
+    height: str = FIGURE_HEIGHT,
+    **controls: Any,
+) -> None:
     """Sliders over a pure `draw(**values) -> Figure`; headless, one static figure at the starting values.
 
     Args:
@@ -45,8 +50,9 @@ def explore(draw: Callable[..., Any], *, describe: Callable[..., Any] | None = N
         display(explorer(draw, describe, height, controls))
 
 
-def explorer(draw: Callable[..., Any], describe: Callable[..., Any] | None, height: str,
-             controls: dict[str, Any]) -> Any:
+def explorer(
+    draw: Callable[..., Any], describe: Callable[..., Any] | None, height: str, controls: dict[str, Any]
+) -> Any:
     """The live explorer's widget box: controls, a hint, and one figure redrawn when a control is let go."""
     from ipywidgets import HTML, Layout, Output, VBox
 

@@ -1,0 +1,97 @@
+"""Tables as files: CSV with every digit, Markdown and LaTeX with the digits one reads.
+
+Knows data frames. Does not know the papers or chapters.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+
+def flat(frame: Any) -> pd.DataFrame:
+    """A frame whose named index became columns; a plain numbered index is dropped."""
+    frame = pd.DataFrame(frame)
+    named = any(name is not None for name in frame.index.names) or not isinstance(frame.index, pd.RangeIndex)
+    frame = frame.reset_index() if named else frame.reset_index(drop=True)
+    return frame.rename(columns=str)
+
+
+def to_csv(frame: pd.DataFrame) -> str:
+    """CSV with ten significant digits, Unix line ends, no index: the same frame gives the same bytes."""
+    return frame.to_csv(index=False, float_format="%.10g", lineterminator="\n")
+
+
+def formatted(frame: pd.DataFrame, digits: int | Mapping[str, int] = 4) -> pd.DataFrame:
+    """Every cell as text: `digits` significant digits, or the decimals given by column; blanks say `n/a`."""
+
+    def show(name: str, value: Any) -> str:
+        if value is None or value is pd.NA or (isinstance(value, float) and value != value):
+            return "n/a"
+        if isinstance(value, bool) or (not isinstance(value, int | float) and not hasattr(value, "dtype")):
+            return str(value)
+        if isinstance(digits, Mapping):
+            return f"{value:.{digits[name]}f}" if name in digits else f"{value:.4g}"
+        whole = float(value) == int(value) if abs(float(value)) < 1e15 else False
+        return f"{int(value)}" if whole and abs(value) < 1e6 else f"{value:.{digits}g}"
+
+    return pd.DataFrame({name: [show(name, v) for v in frame[name].tolist()] for name in frame.columns})
+
+
+def to_markdown(shown: pd.DataFrame) -> str:
+    """A Markdown table of a formatted frame."""
+
+    def row(cells: Any) -> str:
+        return "| " + " | ".join(str(c).replace("|", "\\|") for c in cells) + " |"
+
+    rule = "|" + "---|" * len(shown.columns)
+    return "\n".join([row(shown.columns), rule, *(row(r) for r in shown.itertuples(index=False))]) + "\n"
+
+
+def to_latex(shown: pd.DataFrame, caption: str = "", note: str = "") -> str:
+    """A booktabs table of a formatted frame; numbers are set flush right."""
+
+    def numeric(column: str) -> bool:
+        return all(_is_number(v) or v == "n/a" for v in shown[column])
+
+    align = "".join("r" if numeric(c) else "l" for c in shown.columns)
+    head = " & ".join(_tex(c) for c in shown.columns) + r" \\"
+    body = [" & ".join(_tex(c) for c in row) + r" \\" for row in shown.itertuples(index=False)]
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        *([rf"\caption{{{_tex(caption)}}}"] if caption else []),
+        rf"\begin{{tabular}}{{{align}}}",
+        r"\toprule",
+        head,
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+        *([rf"\par\footnotesize {_tex(note)}"] if note else []),
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def html(shown: pd.DataFrame) -> Any:
+    """A formatted frame to display, without its row numbers."""
+    from IPython.display import HTML
+
+    return HTML(shown.to_html(index=False, border=0))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _tex(text: Any) -> str:
+    out = str(text).replace("\\", r"\textbackslash{}")
+    for sign in "&%$#_{}":
+        if sign not in "{}":
+            out = out.replace(sign, "\\" + sign)
+    return out.replace("~", r"\textasciitilde{}").replace("^", r"\textasciicircum{}").replace("±", r"$\pm$")
