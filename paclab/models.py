@@ -64,7 +64,9 @@ class LanguageModel(NamedTuple):
 def load(source: str = EMBEDDED, device: str = "auto", dtype: torch.dtype = torch.float32) -> LanguageModel:
     """A model from `embedded`, a local folder, or the hub (`hub:NAME`, reached only when asked for)."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     chosen = choose_device(device).device
     if source == EMBEDDED:
         path = project_root() / "data" / "model"

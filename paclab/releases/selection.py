@@ -2,9 +2,10 @@
 
     scores -> release -> index        score [k]: one number per candidate, larger is better
 
-Knows score vectors, their sensitivity and the noise. Does not know languages, samples or what the index means.
-Every law is computed in the log domain, so that an output of probability 1e-400 keeps its digits. Real noise is
-drawn in floating point: the laws are exact for the ideal mechanism, not proof against attacks on float rounding.
+Knows score vectors, their sensitivity and the noise. Does not know languages, samples or what the index
+means. Every law is computed in the log domain, so that an output of probability 1e-400 keeps its digits.
+Real noise is drawn in floating point: the laws are exact for the ideal mechanism, not proof against attacks
+on float rounding.
 """
 
 import math
@@ -25,15 +26,17 @@ def _number(name: str, value: float, low: float, high: float = math.inf) -> floa
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
         raise InputError(name, f"must be a number, got {value!r}", "give a number")
     if not low < value < high:
-        raise InputError(name, f"{value!r} is not between {low:g} and {high:g}", "choose a value inside the range")
+        raise InputError(
+            name, f"{value!r} is not between {low:g} and {high:g}", "choose a value inside the range"
+        )
     return float(value)
 
 
 def exponential_log_law(scores: ArrayLike, sensitivity: float, eps: float) -> np.ndarray:
     """Log output law of the exponential mechanism, P(i) proportional to exp(eps q_i / (2 Delta)).
 
-    scores [..., k] -> log-probabilities [..., k]. Pure eps-DP for the adjacency in which one change moves every
-    score by at most `sensitivity` (paper 4, design 3; McSherry and Talwar).
+    scores [..., k] -> log-probabilities [..., k]. Pure eps-DP for the adjacency in which one change moves
+    every score by at most `sensitivity` (paper 4, design 3; McSherry and Talwar).
     """
     eps, sensitivity = _number("eps", eps, 0), _number("sensitivity", sensitivity, 0)
     q = np.asarray(scores, dtype=np.float64)
@@ -71,7 +74,8 @@ def _argmax_law(u: np.ndarray) -> np.ndarray:
 
 
 def log_delta_gaussian(ratio: float, eps: float) -> float:
-    """log delta(eps) of the Gaussian mechanism with noise `ratio` = sigma / Delta_2 (Balle and Wang, Theorem 8)."""
+    """log delta(eps) of the Gaussian mechanism with noise `ratio` = sigma / Delta_2 (Balle and Wang,
+    Theorem 8)."""
     up, down = 0.5 / ratio - eps * ratio, -0.5 / ratio - eps * ratio
     a, b = float(special.log_ndtr(up)), eps + float(special.log_ndtr(down))
     return a + math.log1p(-math.exp(min(b - a, 0.0))) if b < a else -math.inf
@@ -86,20 +90,26 @@ def log_delta_of(delta: float | None, log_delta: float | None) -> float:
     return _number("log_delta", log_delta, -math.inf, 0)
 
 
-def classical_sigma(eps: float, sensitivity: float, delta: float | None = None, *,
-                    log_delta: float | None = None) -> float:
+def classical_sigma(
+    eps: float, sensitivity: float, delta: float | None = None, *, log_delta: float | None = None
+) -> float:
     """sigma = Delta_2 sqrt(2 log(1.25/delta)) / eps, a theorem for 0 < eps < 1 only (Dwork and Roth, A.1)."""
     eps = _number("eps", eps, 0)
     if eps >= 1:
-        raise InputError("eps", f"{eps:g}: the classical calibration is proven for eps < 1 only",
-                         "use calibration='analytic'")
+        raise InputError(
+            "eps",
+            f"{eps:g}: the classical calibration is proven for eps < 1 only",
+            "use calibration='analytic'",
+        )
     tail = math.log(1.25) - log_delta_of(delta, log_delta)
     return _number("sensitivity", sensitivity, 0) * math.sqrt(2 * tail) / eps
 
 
-def analytic_sigma(eps: float, sensitivity: float, delta: float | None = None, *,
-                   log_delta: float | None = None) -> float:
-    """Smallest sigma, up to 1e-9 and never below, for which Gaussian noise is (eps, delta)-DP (Balle and Wang)."""
+def analytic_sigma(
+    eps: float, sensitivity: float, delta: float | None = None, *, log_delta: float | None = None
+) -> float:
+    """Smallest sigma, up to 1e-9 and never below, for which Gaussian noise is (eps, delta)-DP (Balle and
+    Wang)."""
     eps, sensitivity = _number("eps", eps, 0), _number("sensitivity", sensitivity, 0)
     target = log_delta_of(delta, log_delta)
 
@@ -118,9 +128,16 @@ def analytic_sigma(eps: float, sensitivity: float, delta: float | None = None, *
     return sensitivity * math.exp(root + nudge)
 
 
-def gaussian_sigma(eps: float, sensitivity: float, delta: float | None = None, *, log_delta: float | None = None,
-                   calibration: str = "auto") -> float:
-    """Noise of the Gaussian mechanism: `classical`, `analytic`, or `auto` (classical for eps < 1, else analytic)."""
+def gaussian_sigma(
+    eps: float,
+    sensitivity: float,
+    delta: float | None = None,
+    *,
+    log_delta: float | None = None,
+    calibration: str = "auto",
+) -> float:
+    """Noise of the Gaussian mechanism: `classical`, `analytic`, or `auto` (classical for eps < 1, else
+    analytic)."""
     if calibration not in ("auto", "classical", "analytic"):
         raise InputError("calibration", f"unknown {calibration!r}", "choose auto, classical or analytic")
     if calibration == "auto":
@@ -135,23 +152,29 @@ def hockey_stick(log_p: np.ndarray, log_q: np.ndarray, eps: float) -> float:
 
 
 def worst_log_ratio(log_p: np.ndarray, log_q: np.ndarray) -> float:
-    """max_i |log P(i) - log Q(i)|, the eps that this pair of laws needs; outputs impossible under both are skipped."""
+    """max_i |log P(i) - log Q(i)|, the eps that this pair of laws needs; outputs impossible under both are
+    skipped."""
     both = ~(np.isneginf(log_p) & np.isneginf(log_q))
     return float(np.abs(np.asarray(log_p)[both] - np.asarray(log_q)[both]).max())
 
 
-def exponential_selection(sensitivity: float, eps: float, adjacency: str, rng: np.random.Generator) -> Release:
+def exponential_selection(
+    sensitivity: float, eps: float, adjacency: str, rng: np.random.Generator
+) -> Release:
     """Release of one index per call by the exponential mechanism; `rng` is the secret noise.
 
     step(private, t, scores [k]) -> Released((index,)), 1-based. Pure eps-DP per call for `adjacency`.
     """
+
     def step(private: int, t: int, scores: np.ndarray) -> tuple[int, Released, dict]:
         law = np.exp(exponential_log_law(scores, sensitivity, eps))
         index = int(min(np.searchsorted(np.cumsum(law), rng.random()), len(law) - 1)) + 1
         return private + 1, Released((float(index),)), {"scores": list(map(float, scores))}
 
     guarantee = f"pure {eps:g}-DP per index under {adjacency}, exponential mechanism"
-    return Release("exponential selection", guarantee, True, lambda: 0, step, lambda private, t, info: private + 1)
+    return Release(
+        "exponential selection", guarantee, True, lambda: 0, step, lambda private, t, info: private + 1
+    )
 
 
 def gaussian_selection(sigma: float, guarantee: str, rng: np.random.Generator) -> Release:
@@ -162,4 +185,6 @@ def gaussian_selection(sigma: float, guarantee: str, rng: np.random.Generator) -
         index = int(np.argmax(np.asarray(scores) + sigma * rng.standard_normal(len(scores)))) + 1
         return private + 1, Released((float(index),)), {"scores": list(map(float, scores))}
 
-    return Release("Gaussian selection", guarantee, True, lambda: 0, step, lambda private, t, info: private + 1)
+    return Release(
+        "Gaussian selection", guarantee, True, lambda: 0, step, lambda private, t, info: private + 1
+    )

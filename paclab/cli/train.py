@@ -1,0 +1,116 @@
+"""`paclab train`, `resume`, `verify`: one run, headless, with progress and time left."""
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paclab.finetune import Config
+
+
+class Meter:
+    """A line of progress at most every few seconds: step, time left, and in study mode what the step cost."""
+
+    def __init__(self, steps: int, study: bool, every: float = 5.0):
+        self.steps, self.study, self.every = steps, study, every
+        self.began = self.shown = time.monotonic()
+        self.first: int | None = None
+
+    def __call__(self, progress) -> None:
+        now = time.monotonic()
+        self.first = progress.t - 1 if self.first is None else self.first
+        if now - self.shown < self.every and progress.t < self.steps:
+            return
+        self.shown = now
+        rate = (now - self.began) / max(1, progress.t - self.first)
+        text = f"step {progress.t}/{self.steps}  {rate:.2f} s/step  {rate * (self.steps - progress.t):.0f} s left"
+        if self.study and "charged" in progress.info:
+            free = sum(bit["free"] for bit in progress.info["bits"])
+            text += f"  charged {progress.info['charged']:.3g} nats  free {free}/{len(progress.info['bits'])}"
+        typer.echo(text)
+
+
+def _report(run: dict, out: Path) -> None:
+    if run["status"] != "complete":
+        typer.echo(f"stopped after some steps; go on with: paclab resume {out}")
+        return
+    result = run["result"]
+    typer.echo(f"{run['config']['method']} ({run['mode']}), {run['steps_done']} steps, {result['test_records']} "
+               f"held-out records: loss {result['test_loss']:.4f}"
+               + (f", score {result['test_score']:.4f}" if "test_score" in result else ""))
+    typer.echo(f"guarantee: {run['guarantee']}")
+    typer.echo(f"run folder: {out}")
+
+
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Config)}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+
+    @app.command("train")
+    def train_command(
+        out: Annotated[Path, typer.Option(help="folder of the new run")],
+        task: Annotated[str, typer.Option(help="sentiment, qa (F1), qa-ce (answer cross-entropy), lm")] = "sentiment",
+        method: Annotated[str, typer.Option(help="mezo, sign, paczero-mi, paczero-rr, paczero-zpl")] = "paczero-zpl",
+        steps: Annotated[int, typer.Option(help="zeroth-order steps")] = _DEFAULTS["steps"],
+        pool: Annotated[int, typer.Option(help="records N in the pool")] = _DEFAULTS["pool"],
+        candidates: Annotated[int, typer.Option(help="candidate halves M, even")] = _DEFAULTS["candidates"],
+        lr: Annotated[float | None, typer.Option(help="learning rate; default: tuned for method and track")] = None,
+        clip: Annotated[float | None, typer.Option(help="bound on a record's projected gradient")] = None,
+        mi: Annotated[float | None, typer.Option(help="total budget in nats (paczero-mi, paczero-rr)")] = None,
+        k: Annotated[int, typer.Option(help="directions, and released bits, a step")] = 1,
+        track: Annotated[str, typer.Option(help="ft (all weights) or lora (q and v)")] = "ft",
+        model: Annotated[str, typer.Option(help="embedded, a folder, or hub:NAME")] = "embedded",
+        source: Annotated[str, typer.Option(help="embedded, a file, files:DIR, or hub:NAME")] = "embedded",
+        seed: Annotated[int, typer.Option(help="public seed of the split; with --study, of everything")] = 0,
+        device: Annotated[str, typer.Option(help="auto, cpu, cuda")] = "auto",
+        mu: Annotated[float, typer.Option(help="probe radius")] = _DEFAULTS["mu"],
+        schedule: Annotated[str, typer.Option(help="linear or constant learning rate")] = "linear",
+        budget: Annotated[str, typer.Option(help="adaptive or uniform split of --mi over steps")] = "adaptive",
+        on_disagreement: Annotated[str, typer.Option(help="coin, skip or majority (paczero-zpl)")] = "coin",
+        compat: Annotated[str | None, typer.Option(help="paczero: the published rules where they differ")] = None,
+        dev: Annotated[int, typer.Option(help="public held-out records for the curve")] = _DEFAULTS["dev"],
+        test: Annotated[int | None, typer.Option(help="held-out test records; default: all there are")] = None,
+        eval_every: Annotated[int, typer.Option(help="steps between scores on the dev records; 0: ends only")] = 0,
+        max_new_tokens: Annotated[int | None, typer.Option(help="longest generated answer (qa)")] = None,
+        study: Annotated[bool, typer.Option(help="reproducible, not private: secrets derive from --seed")] = False,
+    ) -> None:
+        """Fine-tune a language model; only signs (or, non-privately, scalars) leave the private side."""
+        from paclab import finetune, models
+
+        given = {name: value for name, value in locals().items() if name in _DEFAULTS}
+        config = Config(**given)
+        typer.echo(f"device: {models.choose_device(device).reason}")
+        if study:
+            typer.echo("study mode: reproducible, not private")
+        _report(finetune.start(config, out, device=device, watch=Meter(steps, study)), out)
+
+    @app.command("resume")
+    def resume_command(folder: Annotated[Path, typer.Argument(help="folder of a run that was stopped")]) -> None:
+        """Go on with a run after a kill at any point, to the identical result."""
+        from paclab import finetune
+
+        _, _, config = finetune.read_run(folder)
+        _report(finetune.resume(folder, watch=Meter(config.steps, config.study)), folder)
+
+    @app.command("verify")
+    def verify_command(
+        folder: Annotated[Path, typer.Argument(help="folder of a run")],
+        pool: Annotated[bool, typer.Option(help="also recompute votes, values and charges from the pool")] = False,
+        json_output: Annotated[bool, typer.Option("--json", help="print the findings as JSON")] = False,
+    ) -> None:
+        """Rebuild the weights from the public transcript, compare hashes, and check the public arithmetic."""
+        from paclab.verify import verify
+
+        findings = verify(folder, pool=pool)
+        for finding in findings:
+            if not json_output:
+                typer.echo(f"{'OK  ' if finding.ok else 'FAIL'} {finding.text}")
+        if json_output:
+            typer.echo(json.dumps([finding._asdict() for finding in findings], indent=1))
+        if not all(finding.ok for finding in findings):
+            raise typer.Exit(1)

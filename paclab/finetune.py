@@ -1,0 +1,238 @@
+"""One fine-tuning run from its settings: text, model, candidates, secret and release put together.
+
+Threat model of every PACZero run: the pool U, the M candidate halves, the model and the code are public to the
+attacker; the secret is which half j* was used. Nothing is claimed about membership in the pool itself.
+"""
+
+import dataclasses
+import hashlib
+import io
+import json
+import platform
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from paclab import __version__, lora, models, releases, tasks
+from paclab.errors import InputError, nearest
+from paclab.files import PRIVATE_FILE, write_atomic, write_json
+from paclab.privacy import consensus
+from paclab.releases.secret import REPRODUCIBLE, Secret
+from paclab.scoring import TOKEN_BUDGET
+from paclab.sources import Splits, load_splits
+from paclab.zo import transcript
+from paclab.zo.directions import Directions
+from paclab.zo.probe import Weights
+from paclab.zo.train import Folder, Job, ledger_lines, train
+from paclab.zo.update import schedule
+
+TRACKS = ("ft", "lora")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of one run; every field is public. Defaults suit the embedded model (see the model card)."""
+
+    task: str = "sentiment"
+    method: str = "paczero-zpl"
+    steps: int = 100
+    pool: int = 1000
+    candidates: int = 126
+    lr: float | None = None  # None: the tuned default of the method and track
+    clip: float | None = None  # None: no clipping
+    mi: float | None = None  # total budget in nats, MI variants only
+    k: int = 1
+    track: str = "ft"
+    model: str = models.EMBEDDED
+    source: str = "embedded"
+    seed: int = 0  # public: which records form the pool; in study mode also everything else
+    mu: float = 1e-3
+    schedule: str = "linear"
+    budget: str = "adaptive"
+    on_disagreement: str = "coin"
+    compat: str | None = None
+    dev: int = 500
+    test: int | None = None  # held-out records; None: all there are
+    eval_every: int = 0
+    max_new_tokens: int | None = None
+    rank: int = 8
+    alpha: float = 16.0
+    bos: int | str | None = "tokenizer"
+    padding: str = "right"
+    token_budget: int = TOKEN_BUDGET
+    study: bool = False  # reproducible secrets: not private
+
+    def __post_init__(self):
+        check(self)
+
+    def learning_rate(self) -> float:
+        """The given learning rate, or the default of the method and track."""
+        return self.lr if self.lr is not None else releases.default_lr(self.method, self.track)
+
+
+def check(config: Config) -> None:
+    """Refuse settings that cannot work, before anything is written."""
+    known = {"task": tasks.TASKS, "method": releases.METHODS, "track": TRACKS}
+    for name, choices in known.items():
+        value = getattr(config, name)
+        if value not in choices:
+            raise InputError(name, f"{value!r} is unknown", nearest(str(value), choices))
+    for name in ("steps", "pool", "k", "rank", "token_budget"):
+        if getattr(config, name) < 1:
+            raise InputError(name, f"{getattr(config, name)} is not positive", "give a whole number of at least 1")
+    for name in ("mu", "alpha", "lr", "clip"):
+        value = getattr(config, name)
+        if value is not None and not (np.isfinite(value) and value > 0):
+            raise InputError(name, f"{value} is not a positive number", "give a finite value above 0")
+    releases.check(config)
+
+
+def public_number(label: str, config: Config) -> int:
+    """A public 64-bit number: derived from the seed in study mode, else fresh from the operating system."""
+    if not config.study:
+        return secrets.randbits(64)
+    return int.from_bytes(hashlib.sha256(f"paclab public {label} {config.seed}".encode()).digest()[:8], "little")
+
+
+class Base(NamedTuple):
+    """The public half of a run: enough to replay its transcript."""
+
+    model: models.LanguageModel
+    weights: Weights
+    directions: Directions
+
+
+def base(config: Config, keys: dict, device: str = "auto") -> Base:
+    """The model with its trainable tensors as they were before the first step; reads no record."""
+    model = models.load(config.model, device)
+    if config.track == "lora":
+        live = lora.attach(model, config.rank, config.alpha, keys["adapter"] % (1 << 63))
+    else:
+        live = models.trainable(model.module)
+    return Base(model, Weights(live), Directions(keys["directions"], tuple(live)))
+
+
+class Prepared(NamedTuple):
+    """A run that is ready to go: the job, its held-out scorers, and what it was built from."""
+
+    config: Config
+    job: Job
+    splits: Splits
+    dev: Callable[[], tasks.Outcome]
+    test: Callable[[], tasks.Outcome]
+    record: dict  # public facts for run.json
+    model: models.LanguageModel
+
+
+def prepare(config: Config, secret: Secret, keys: dict | None = None, device: str = "auto") -> Prepared:
+    """Load text and model, draw the public candidates, and open the release; `keys` are those of a resumed run."""
+    splits = load_splits(tasks.source_task(config.task), config.source, seed=config.seed, pool=config.pool,
+                         dev=config.dev, test=config.test)
+    keys = keys or {name: public_number(name, config) for name in ("directions", "subsets", "adapter")}
+    model, weights, directions = base(config, keys, device)
+    options = {"bos": config.bos, "padding": config.padding, "token_budget": config.token_budget,
+               "max_new_tokens": config.max_new_tokens}
+    objective = tasks.objective(config.task, model, splits.pool, **options)
+    draw = consensus.independent_halves if config.compat else consensus.complementary_halves
+    membership = None
+    if releases.needs_candidates(config.method):
+        membership = draw(len(splits.pool), config.candidates, np.random.Generator(np.random.Philox(keys["subsets"])))
+    release = releases.open_release(config, membership, secret, directions)
+    job = Job(objective.losses, weights, directions, release, schedule(config.schedule, config.learning_rate(),
+              config.steps), config.steps, config.k, config.mu)
+    held_out = {name: _lazy(config.task, model, getattr(splits, name), options) for name in ("dev", "test")}
+    record = {"keys": keys, "base_sha256": weights.digest(), "trainable": weights.count,
+              "device": model.device.type, "guarantee": release.guarantee, "private": release.private,
+              "micro_batches": {"rule": "rows sorted by length, filled up to a token budget",
+                                "token_budget": config.token_budget}}
+    return Prepared(config, job, splits, held_out["dev"], held_out["test"], record, model)
+
+
+def _lazy(task: str, model: models.LanguageModel, records: list[dict], options: dict):
+    cache: list = []
+
+    def outcome() -> tasks.Outcome:
+        if not cache:
+            cache.append(tasks.objective(task, model, records, **options))
+        return cache[0].outcome()
+
+    return outcome
+
+
+def _summary(outcome: tasks.Outcome, name: str) -> dict:
+    score = float(outcome.score.mean())
+    return {f"{name}_loss": float(outcome.loss.mean()), **({f"{name}_score": score} if score == score else {})}
+
+
+def start(config: Config, out: Path | str, *, device: str = "auto", watch=None, record_statistic=None,
+          stop_at: int | None = None) -> dict:
+    """Begin a run in a new folder and train it; returns the finished run.json as a dictionary."""
+    folder = Folder(Path(out))
+    if folder.run.exists():
+        raise InputError("out", f"{out} already holds a run", "choose another folder, or `paclab resume` it")
+    secret = Secret.from_seed(config.seed) if config.study else Secret.fresh()
+    prepared = prepare(config, secret, device=device)
+    secret.save(folder.secret)
+    write_json(folder.run, {
+        "format": 1, "paclab": __version__, "torch": torch.__version__, "python": platform.python_version(),
+        "status": "running", "mode": REPRODUCIBLE if config.study else "private",
+        "config": dataclasses.asdict(config), "learning_rate": config.learning_rate(), **prepared.record})
+    return _go(prepared, folder, watch, record_statistic, stop_at)
+
+
+def read_run(out: Path | str) -> tuple[Folder, dict, Config]:
+    """A run's folder, its run.json and its settings."""
+    folder = Folder(Path(out))
+    try:
+        run = json.loads(folder.run.read_text())
+        return folder, run, Config(**run["config"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError("dir", f"no readable run.json in {out}", "give the --out folder of a run") from None
+
+
+def reopen(out: Path | str, device: str | None = None) -> tuple[Folder, dict, Prepared]:
+    """Rebuild a run's parts and check that text, base model and adapters are those it began with."""
+    folder, run, config = read_run(out)
+    prepared = prepare(config, Secret.load(folder.secret), run["keys"], device or run["device"])
+    if prepared.record["base_sha256"] != run["base_sha256"]:
+        raise InputError("model", "the base weights differ from those the run began with", "restore that model")
+    return folder, run, prepared
+
+
+def resume(out: Path | str, *, device: str | None = None, watch=None, record_statistic=None) -> dict:
+    """Go on with a run that was stopped anywhere; a finished one is returned as it is."""
+    folder, run, prepared = reopen(out, device)
+    return run if run["status"] == "complete" else _go(prepared, folder, watch, record_statistic, None)
+
+
+def _go(prepared: Prepared, folder: Folder, watch, record_statistic, stop_at) -> dict:
+    config, job = prepared.config, prepared.job
+    if record_statistic and not config.study:
+        raise InputError("record", "per-record values are private", "record them in study mode only")
+    done = train(job, folder, evaluate=lambda: _summary(prepared.dev(), "dev"), eval_every=config.eval_every,
+                 watch=watch, record=record_statistic, stop_at=stop_at)
+    run = json.loads(folder.run.read_text())
+    if done < job.steps:
+        return run
+    outcome = prepared.test()
+    write_json(folder.private / "summary.json", releases.summarise(ledger_lines(folder)), PRIVATE_FILE)
+    scores = io.BytesIO()
+    np.save(scores, np.stack([outcome.loss, outcome.score]))
+    write_atomic(folder.path / "test.npy", scores.getvalue())
+    run |= {"status": "complete", "steps_done": done, "weights_sha256": job.weights.digest(),
+            "result": _summary(outcome, "test") | {"test_records": len(outcome.loss)}}
+    write_json(folder.run, run)
+    return run
+
+
+def transcript_lines(out: Path | str) -> list[transcript.Line]:
+    """The public transcript of a run."""
+    folder, _, config = read_run(out)
+    return transcript.read(folder.transcript, config.k)

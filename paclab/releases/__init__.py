@@ -1,0 +1,79 @@
+"""The door: every way in which private data may leave a computation. To audit privacy, read this folder.
+
+`METHODS` names them all; `open_release` builds one from a run's settings.
+"""
+
+import math
+from typing import NamedTuple
+
+from paclab.errors import InputError, nearest
+from paclab.releases import pool
+from paclab.releases.base import Release as Release
+from paclab.releases.base import Released as Released
+from paclab.releases.paczero import Settings, paczero
+from paclab.releases.secret import Secret as Secret
+from paclab.releases.summary import free_steps as free_steps
+from paclab.releases.summary import summarise as summarise
+
+
+class Method(NamedTuple):
+    """A method's name for the command line, what it needs, and its learning rates on the embedded model."""
+
+    summary: str
+    candidates: bool  # votes of candidate halves
+    spends: bool  # needs a budget in nats
+    lr: dict[str, float]  # track -> tuned default, embedded model
+
+
+METHODS = {
+    "mezo": Method("pool mean, not private", False, False, {"ft": 2e-4, "lora": 1e-3}),
+    "sign": Method("sign of the pool mean, not private", False, False, {"ft": 1e-3, "lora": 1e-2}),
+    "paczero-mi": Method("Gaussian channel on disagreement (as published)", True, True, {"ft": 1e-3, "lora": 1e-2}),
+    "paczero-rr": Method("randomized response on disagreement", True, True, {"ft": 1e-3, "lora": 1e-2}),
+    "paczero-zpl": Method("coin, skip or majority on disagreement: I = 0", True, False, {"ft": 1e-3, "lora": 1e-2}),
+}
+ON_DISAGREEMENT = ("coin", "skip", "majority")
+
+
+def needs_candidates(method: str) -> bool:
+    """Whether a method counts votes of candidate halves."""
+    return METHODS[method].candidates
+
+
+def default_lr(method: str, track: str) -> float:
+    """The learning rate that was tuned on the embedded model."""
+    return METHODS[method].lr[track]
+
+
+def check(config) -> None:
+    """Refuse settings a release cannot honour; `config` carries the fields of `paclab.finetune.Config`."""
+    method = METHODS[config.method]
+    if config.on_disagreement not in ON_DISAGREEMENT:
+        raise InputError("on_disagreement", f"{config.on_disagreement!r} is unknown",
+                         nearest(config.on_disagreement, ON_DISAGREEMENT))
+    if config.on_disagreement != "coin" and config.method != "paczero-zpl":
+        raise InputError("on_disagreement", f"{config.method} answers a split vote with its own channel",
+                         "use method=paczero-zpl, or leave on_disagreement=coin")
+    if method.spends and not (config.mi is not None and math.isfinite(config.mi) and config.mi > 0):
+        raise InputError("mi", f"{config.mi} is no budget for {config.method}",
+                         "give nats above 0, or use method=paczero-zpl for I = 0")
+    if not method.spends and config.mi is not None:
+        raise InputError("mi", f"{config.method} spends no budget", "leave mi out, or use paczero-mi or paczero-rr")
+    if config.budget not in ("adaptive", "uniform"):
+        raise InputError("budget", f"{config.budget!r} is unknown", nearest(config.budget, ("adaptive", "uniform")))
+    if config.compat not in (None, "paczero"):
+        raise InputError("compat", f"{config.compat!r} is unknown", "leave it out, or use paczero")
+    if method.candidates and (config.candidates < 2 or config.candidates % 2):
+        raise InputError("candidates", f"{config.candidates} is not an even number of halves", "use an even M >= 2")
+
+
+def open_release(config, membership, secret: Secret, directions) -> Release:
+    """The release of one run. membership: bool [N, M] or None; `directions.coin` breaks ties in public."""
+    if config.method == "mezo":
+        return pool.mezo(config.clip)
+    if config.method == "sign":
+        return pool.sign(config.clip)
+    return paczero(Settings(
+        variant=config.method.removeprefix("paczero-"), membership=membership, secret=secret,
+        public_coin=directions.coin, steps=config.steps, k=config.k, total=config.mi or 0.0, clip=config.clip,
+        schedule=config.budget, on_disagreement=config.on_disagreement, compat=config.compat is not None))

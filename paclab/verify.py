@@ -1,0 +1,102 @@
+"""Checks on a recorded run: weights from the transcript, public arithmetic, and with the pool every charge.
+
+Without the pool only public files and the base model are read; `pool=True` is the curator's audit:
+it probes the pool again at every step and recomputes votes, released values and charges.
+"""
+
+import json
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from paclab import finetune
+from paclab.errors import InputError
+from paclab.files import PRIVATE_DIR, PRIVATE_FILE
+from paclab.releases.secret import Secret
+from paclab.zo import transcript
+from paclab.zo.probe import differences
+from paclab.zo.train import Folder, ledger_lines
+from paclab.zo.update import descend
+
+PUBLIC_FILES = ("run.json", "transcript.txt", "metrics.jsonl", "test.npy")
+PRIVATE_WORDS = ("votes", "q_plus", "charged", "realised", "posterior", "secret_index", "pool_mean", "seen", "free")
+
+
+class Finding(NamedTuple):
+    """One check: whether it held, and what was compared."""
+
+    ok: bool
+    text: str
+
+
+def verify(out: Path | str, *, pool: bool = False) -> list[Finding]:
+    """All findings about a run; a transcript that is no transcript raises InputError."""
+    folder, run, config = finetune.read_run(out)
+    lines = transcript.read(folder.transcript, config.k)
+    findings = [*_arithmetic(run, config, lines), *_separation(folder)]
+    if pool:
+        prepared = finetune.prepare(config, Secret.load(folder.secret), run["keys"], run["device"])
+        weights, directions = prepared.job.weights, prepared.job.directions
+    else:
+        _, weights, directions = finetune.base(config, run["keys"], run["device"])
+    same = weights.digest() == run["base_sha256"]
+    findings.append(Finding(same, "base weights have the recorded hash"))
+    if not same:
+        return findings
+    if pool:
+        findings += _pool_audit(prepared, folder, lines)
+    else:
+        transcript.replay(weights, directions, lines)
+    if run["status"] == "complete":
+        rebuilt = weights.digest() == run["weights_sha256"]
+        findings.append(Finding(rebuilt, f"weights rebuilt from {len(lines)} public steps have the recorded hash"))
+    else:
+        findings.append(Finding(True, f"run not finished: {len(lines)} of {config.steps} steps"))
+    return findings
+
+
+def _arithmetic(run: dict, config: finetune.Config, lines: list[transcript.Line]) -> list[Finding]:
+    lr_at = finetune.schedule(config.schedule, config.learning_rate(), config.steps)
+    rates = all(line.lr == lr_at(line.t) for line in lines)
+    signs = config.method == "mezo" or all(v in (-1.0, 0.0, 1.0) for line in lines for v in line.values)
+    complete = run["status"] != "complete" or len(lines) == config.steps
+    return [Finding(rates, f"learning rates follow the {config.schedule} schedule from {config.learning_rate():g}"),
+            Finding(signs, "every released value is a sign" if config.method != "mezo" else "released values are real"),
+            Finding(complete, f"{len(lines)} of {config.steps} steps are recorded")]
+
+
+def _separation(folder: Folder) -> list[Finding]:
+    findings = []
+    for name in PUBLIC_FILES:
+        path = folder.path / name
+        if path.exists() and path.suffix != ".npy":
+            found = [word for word in PRIVATE_WORDS if f'"{word}"' in path.read_text()]
+            findings.append(Finding(not found, f"{name} carries no private field" + (f": {found}" if found else "")))
+    for path in (folder.private, folder.secret):
+        if path.exists():
+            closed = stat.S_IMODE(path.stat().st_mode) == PRIVATE_DIR and all(
+                stat.S_IMODE(p.stat().st_mode) == PRIVATE_FILE for p in path.iterdir() if p.name != "lock")
+            findings.append(Finding(closed, f"{path.name}/ is open to its owner only"))
+    return findings
+
+
+def _pool_audit(prepared: finetune.Prepared, folder: Folder, lines: list[transcript.Line]) -> list[Finding]:
+    """Recompute every step from the pool and the secret: votes, values, charges, to the last digit."""
+    infos, job = ledger_lines(folder), prepared.job
+    if len(infos) < len(lines):
+        raise InputError("dir", "the private ledger is shorter than the transcript", "restore the private folder")
+    private, wrong = job.release.init(), []
+    for line, info in zip(lines, infos, strict=False):
+        probes = [differences(job.losses, job.weights, job.directions, line.t, k, job.mu) for k in range(job.k)]
+        private, released, again = job.release.step(private, line.t, np.stack(probes))
+        again = json.loads(json.dumps(again))
+        if released.values != line.values or any(again[key] != info[key] for key in again):
+            wrong.append(line.t)
+        descend(job.weights, job.directions, line.t, line.values, line.lr)
+    spent = infos[len(lines) - 1].get("charged", 0.0) if lines else 0.0
+    total = prepared.config.mi or 0.0
+    note = f": first at step {wrong[0]}" if wrong else ""
+    return [Finding(not wrong, f"votes, values and charges recomputed from the pool agree at every step{note}"),
+            Finding(spent <= total, f"charged {spent:.6g} of {total:g} nats")]
