@@ -101,7 +101,7 @@ def test_unanimity_is_an_exact_support_test():
     assert co.unanimity([[1, 1], [1, -1], [-1, -1]]).tolist() == [1, 0, -1]
     outlier = np.array([1, 1, 1, -1])
     weights = np.array([1 - 1e-15, 5e-16, 5e-16, 1e-300])  # a posterior threshold would call this unanimous
-    seen = co.consensus(outlier, weights)
+    seen = co.consensus_of(outlier, weights)
     assert seen.sign == 0 and seen.q_minus == 1e-300 and seen.agreement == 0.75
     assert seen.q_plus == pytest.approx(1.0)
 
@@ -112,7 +112,7 @@ def test_unanimity_is_an_exact_support_test():
     (lambda: co.candidate_means([1.0, 2.0, 3.0], np.ones((2, 2), bool)), "differences"),
     (lambda: co.candidate_means([1.0, 2.0], np.array([[1, 0], [1, 0]], bool)), "membership"),
     (lambda: co.sign_votes([np.nan]), "means"), (lambda: co.sign_votes([1.0], tie="coin"), "tie"),
-    (lambda: co.break_ties([0, 1], 0), "coin"), (lambda: co.consensus([1, 1], [1.0]), "votes"),
+    (lambda: co.break_ties([0, 1], 0), "coin"), (lambda: co.consensus_of([1, 1], [1.0]), "votes"),
     (lambda: co.free_step_probability(1.0, 4, "bootstrap"), "draw"),
     (lambda: co.free_step_probability(1.0, 3), "candidates"),
     (lambda: co.expected_free_fraction(0.0, 4), "tau"), (lambda: co.pool_t_statistic([1.0]), "differences")])

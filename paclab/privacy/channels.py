@@ -18,6 +18,8 @@ from paclab.errors import InputError
 MI_RELATIVE_ERROR = 1e-12  # tested ceiling on the relative error of every exact MI below
 ENTROPY_SHARE_CAP = 0.999  # a step may be calibrated to at most this share of h(q_plus) (paper 1, step 6)
 
+Q_FLOOR = 1e-290  # a rarer but possible bit counts as this rare: room in float64, error on the private side
+
 _TARGET, _FLOOR = 1 - 5e-10, 1 - 1e-9  # inverses aim at _TARGET, stop in [_FLOOR, _CEILING]
 _CEILING = 1 - 2 * MI_RELATIVE_ERROR
 _TAIL = 9.5  # standard deviations kept on each side of both Gaussian components
@@ -76,7 +78,7 @@ def gaussian_sigma(q_plus: ArrayLike, beta: ArrayLike):
 
 def _gaussian_mi_and_slope(q: np.ndarray, snr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """MI and d MI / d snr (= mmse / 2) at snr = 1/sigma^2, for flat arrays of one length."""
-    low = np.minimum(q, 1.0 - q)
+    low = _rarer(q)
     a = np.sqrt(snr)
     mi, slope = np.zeros_like(low), np.zeros_like(low)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -148,7 +150,7 @@ def _rr_mi_and_slope(q: np.ndarray, odds: np.ndarray) -> tuple[np.ndarray, np.nd
     """MI and its derivative in odds = log((1-flip)/flip) > 0."""
     phi = special.expit(-odds)
     bias = 1.0 - 2.0 * phi
-    low = np.minimum(q, 1.0 - q)
+    low = _rarer(q)
     out = low * (1.0 - phi) + (1.0 - low) * phi
     with np.errstate(divide="ignore", invalid="ignore"):  # a useless slope only costs one bisection
         gap = np.log1p(-low * bias / (out * (1.0 - phi)))  # log-odds of the output minus those of the noise
@@ -158,7 +160,7 @@ def _rr_mi_and_slope(q: np.ndarray, odds: np.ndarray) -> tuple[np.ndarray, np.nd
 
 def _symmetric_mi(q: np.ndarray, phi: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """MI of a symmetric channel, given phi <= 1/2 and bias = 1 - 2 phi to full relative precision."""
-    q = np.minimum(q, 1.0 - q)
+    q = _rarer(q)
     out = q * (1.0 - phi) + (1.0 - q) * phi  # P(Y = +1)
     rest = q * phi + (1.0 - q) * (1.0 - phi)
     safe = np.where(out > 0, out, 1.0)
@@ -278,6 +280,11 @@ def _calibration_inputs(q_plus, beta) -> tuple[np.ndarray, np.ndarray]:
         raise InputError("beta", f"{b[over][0]:.6g} nats is not below h(q_plus) = {entropy(q[over][0]):.6g}",
                          f"cap the step at {ENTROPY_SHARE_CAP} h(q_plus)")
     return q, b
+
+
+def _rarer(q: np.ndarray) -> np.ndarray:
+    low = np.minimum(q, 1.0 - q)
+    return np.where(low > 0, np.maximum(low, Q_FLOOR), 0.0)
 
 
 def _probability(name: str, value: ArrayLike) -> np.ndarray:

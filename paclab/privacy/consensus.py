@@ -147,7 +147,7 @@ def unanimity(votes: ArrayLike):
     return int(sign) if sign.ndim == 0 else sign.astype(np.int8)
 
 
-def consensus(votes: ArrayLike, weights: ArrayLike) -> Consensus:
+def consensus_of(votes: ArrayLike, weights: ArrayLike) -> Consensus:
     """Unanimity and weighted shares of one direction's votes [M] under posterior weights [M]."""
     votes, weights = np.asarray(votes), np.asarray(weights, dtype=np.float64)
     if votes.ndim != 1 or votes.shape != weights.shape:

@@ -1,0 +1,53 @@
+"""`paclab risk`: what a budget means to an attacker, printed as a small card."""
+
+from typing import Annotated
+
+import typer
+
+from paclab.privacy.risk import RiskCard, risk_card
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command `risk`."""
+    app.command("risk")(risk)
+
+
+def risk(
+    mi: Annotated[float | None, typer.Option(help="mutual information of the whole run, in nats")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="a DP epsilon, instead of --mi")] = None,
+    delta: Annotated[float | None, typer.Option(help="its delta (default 0; Gaussian row 1e-5)")] = None,
+    prior: Annotated[float, typer.Option(help="success of the best guess before any release")] = 0.5,
+) -> None:
+    """Price a privacy budget: attack success, advantage, matched epsilon, and what is (not) protected."""
+    typer.echo(render(risk_card(mi, epsilon, delta, prior)))
+
+
+def render(card: RiskCard) -> str:
+    """The card as text, numbers with units."""
+    matched = "infinite (no privacy)" if card.epsilon == float("inf") else f"{card.epsilon:.6g}"
+    rows = [
+        ("mutual information", f"{card.mi:.6g} nats  (all releases of the run together)"),
+        ("prior", f"{card.prior:.6g}  (best guess before any release)"),
+        ("attack success, bound", f"at most {card.success:.6f}  (no attack can exceed it)"),
+        ("advantage, bound", f"at most {card.advantage:.6g}  ((success - prior) / (1 - prior))"),
+        ("matched epsilon, bound", f"{matched}  (delta {card.delta:g}, prior 1/2; equal bound, not attack)"),
+        ("Gaussian DP, attack", _gaussian(card)),
+    ]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{name:<{width}}  {value}" for name, value in rows]
+    return "\n".join([
+        *lines,
+        "",
+        "Protected: which of the M public candidate halves was used, hence whether a pool record lies in it.",
+        "Not protected: membership in the pool itself. Every pool record is read at every step.",
+        "Attacker: knows pool, candidates and algorithm, sees every release, lacks only the secret index.",
+    ])
+
+
+def _gaussian(card: RiskCard) -> str:
+    if card.gaussian_success is None:
+        return "-  (epsilon is infinite)"
+    at = f"delta {card.gaussian_delta:g}"
+    if card.gaussian_success == 0.5:
+        return "0.5  (epsilon 0)"
+    return f"{card.gaussian_success:.5f}  (best attack, exactly Gaussian at this epsilon, {at})"
