@@ -1,0 +1,1 @@
+"""Theoretical rate calculators: language learning under privacy (paper 4)."""
