@@ -63,6 +63,7 @@ class Chapter:
     memory_gb: float = 1.0
     paper: Mapping[str, str] = field(default_factory=dict)
     after: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
     def known(self) -> dict[str, Parameter]:
@@ -119,7 +120,7 @@ def load_book(root: Path | None = None) -> Book:
 
 
 def _chapter(name: str, entry: dict) -> Chapter:
-    fields = {"question", "artefacts", "minutes", "memory_gb", "paper", "after", "parameters"}
+    fields = {"question", "artefacts", "minutes", "memory_gb", "paper", "after", "reads", "parameters"}
     for key in entry:
         if key not in fields:
             raise InputError(f"book.toml {name}", f"unknown field {key!r}", nearest(key, fields))
@@ -135,6 +136,7 @@ def _chapter(name: str, entry: dict) -> Chapter:
         float(entry.get("memory_gb", 1)),
         entry.get("paper", {}),
         tuple(entry.get("after", ())),
+        tuple(entry.get("reads", ())),
         parameters,
     )
 

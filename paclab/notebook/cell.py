@@ -205,10 +205,12 @@ def begin(chapter: str, names: Mapping[str, Any]) -> Run:
 
 
 def run_key(book: Book, chapter: Chapter, values: Mapping[str, Any]) -> str:
-    """Key of a run, the published artefacts of the chapters that it reads included."""
+    """Key of a run: what `provenance.run_key` hashes, and the chapters and files that this one reads."""
     manifest = book.root / "figures" / values["profile"] / "MANIFEST.json"
     published = json.loads(manifest.read_text())["chapters"] if manifest.is_file() else {}
     inputs = [sha256_json(published.get(name, {}).get("artefacts", {})) for name in chapter.after]
+    inputs += [sha256_file(book.root / name) for name in chapter.reads]
+    inputs.append(sha256_json([chapter.artefacts, dict(chapter.paper)]))
     return provenance.run_key(book.notebook(chapter), dict(values), book.root, inputs)
 
 

@@ -6,6 +6,7 @@ Knows notebook files and book.toml. Does not execute anything; a whole book take
 import ast
 import json
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -76,7 +77,9 @@ def _schema(notebook: dict, cells: list[dict], chapter: Chapter, path: Path) -> 
     import nbformat
 
     try:
-        nbformat.validate(notebook)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # missing ids are reported below
+            nbformat.validate(notebook)
     except nbformat.ValidationError as error:
         yield f"not a valid notebook ({str(error).splitlines()[0]})"
     ids = [cell.get("id") for cell in cells]

@@ -66,6 +66,7 @@ def execute(job: Job) -> Outcome:
         os.environ["HF_HUB_OFFLINE"] = "1"
     start = time.time()
     story: list[str] = []
+    _own_log(job)
     for attempt in (1, 2):
         error = _papermill(job)
         if attempt == 1 and error is not None and _never_started(error):
@@ -79,6 +80,14 @@ def execute(job: Job) -> Outcome:
     return Outcome(job.label, status, time.time() - start, record.get("peak_mb", 0.0), story)
 
 
+def _own_log(job: Job) -> None:
+    """What the processes themselves say goes to a log beside the executed copy."""
+    job.executed.parent.mkdir(parents=True, exist_ok=True)
+    with open(job.executed.with_suffix(".log"), "wb", buffering=0) as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+
+
 def _papermill(job: Job) -> Exception | None:
     import logging
 
@@ -86,7 +95,6 @@ def _papermill(job: Job) -> Exception | None:
     from traitlets.config import Config
 
     logging.getLogger("papermill").setLevel(logging.ERROR)
-    job.executed.parent.mkdir(parents=True, exist_ok=True)
     secure = Config({"KernelManager": {"transport_encryption": "required"}})
     try:
         papermill.execute_notebook(
@@ -160,14 +168,13 @@ def explain(error: Exception, job: Job) -> list[str]:
 
 
 def _running_cell(job: Job) -> str:
-    """The cell that had started and not ended, from the partial notebook."""
+    """The first cell that did not end, from the partial notebook."""
     try:
         cells = json.loads(job.executed.read_text())["cells"]
     except (OSError, ValueError):
         return "before the first cell"
     for i, cell in enumerate(cells, 1):
-        state = cell["metadata"].get("papermill", {}).get("status")
-        if cell["cell_type"] == "code" and state != "completed":
+        if cell["cell_type"] == "code" and cell.get("execution_count") is None:
             first = next((ln for ln in "".join(cell["source"]).splitlines() if ln.strip()), "")
             return f"cell {i} (`{first.strip()[:80]}`)"
     return "after the last cell"
