@@ -1,0 +1,164 @@
+"""Many study-mode runs, cached by content: a cell is one Config, done once, resumed when it was interrupted.
+
+A cell's name hashes its settings, the model's files and the code that decides its numbers (comments and docstrings
+aside), so an edit of the mathematics runs it again and an edit of prose does not.
+"""
+
+import ast
+import dataclasses
+import functools
+import hashlib
+import json
+import multiprocessing
+import os
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from paclab.errors import InputError
+from paclab.files import sha256_json
+from paclab.finetune import Config
+
+NUMBERS = ("finetune", "tasks", "scoring", "prompts", "metrics", "models", "lora", "sources", "reviews", "qa_family",
+           "releases/*", "zo/*", "privacy/channels", "privacy/consensus", "privacy/posterior", "privacy/budget")
+
+
+class Cell(NamedTuple):
+    """A finished run of a public pool: settings, held-out results [n], and its private curves (study mode)."""
+
+    config: Config
+    run: dict
+    loss: np.ndarray
+    score: np.ndarray
+    infos: list[dict]
+    metrics: list[dict]
+    folder: Path
+
+
+def _meaning(path: Path) -> str:
+    """A source file's syntax tree without docstrings: what it does, not how it is told."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(
+                body[0].value, ast.Constant) and isinstance(body[0].value.value, str):
+            node.body = body[1:] or [ast.Pass()]
+    return ast.dump(tree)
+
+
+@functools.cache
+def code_hash() -> str:
+    """SHA-256 of the code that decides a run's numbers."""
+    root, state = Path(__file__).parent, hashlib.sha256()
+    for pattern in NUMBERS:
+        for path in sorted(root.glob(f"{pattern}.py")):
+            state.update(f"{path.relative_to(root)}\n{_meaning(path)}\n".encode())
+    return state.hexdigest()
+
+
+@functools.cache
+def _model_hash(model: str) -> str:
+    from paclab.models import EMBEDDED, project_root
+
+    folder = project_root() / "data" / "model" if model == EMBEDDED else Path(model)
+    files = sorted(p for p in folder.glob("*") if p.suffix in (".json", ".safetensors")) if folder.is_dir() else []
+    return hashlib.sha256(b"".join(p.name.encode() + p.read_bytes() for p in files)).hexdigest() if files else model
+
+
+def cell_name(config: Config, record: bool = False) -> str:
+    """The folder name of a cell: readable, and unique to its content."""
+    content = sha256_json([dataclasses.asdict(config), code_hash(), _model_hash(config.model), record])
+    return f"{config.task}-{config.method}-{config.track}-s{config.seed}-{content[:16]}"
+
+
+def load_cell(folder: Path) -> Cell:
+    """Read a finished cell."""
+    from paclab.finetune import read_run
+    from paclab.zo.train import ledger_lines
+
+    paths, run, config = read_run(folder)
+    loss, score = np.load(folder / "test.npy")
+    metrics = [json.loads(line) for line in paths.metrics.read_text().splitlines()]
+    return Cell(config, run, loss, score, ledger_lines(paths), metrics, folder)
+
+
+def _work(config: Config, folder: Path, record: bool) -> Path:
+    """Run or resume one cell in a worker process."""
+    import shutil
+
+    import torch
+
+    from paclab import finetune
+
+    torch.set_num_threads(1)
+    if (folder / "run.json").exists():
+        try:
+            finetune.resume(folder, record_statistic=_recorder(folder) if record else None)
+            return folder
+        except InputError:  # a cell is a cache entry: a torn one is made again
+            shutil.rmtree(folder)
+    elif folder.exists():
+        shutil.rmtree(folder)
+    finetune.start(config, folder, device="cpu", record_statistic=_recorder(folder) if record else None)
+    return folder
+
+
+def _recorder(folder: Path):
+    """Keep the per-record statistic of every step as float32 files; study mode only (the run refuses otherwise)."""
+    kept = folder / "statistic"
+
+    def record(t: int, statistic: np.ndarray) -> None:
+        kept.mkdir(parents=True, exist_ok=True)
+        np.save(kept / f"{t:05d}.npy", statistic.astype(np.float32))
+
+    return record
+
+
+def statistics(cell: Cell) -> np.ndarray:
+    """The recorded statistic of a cell: float32 [steps, K, N]."""
+    files = sorted((cell.folder / "statistic").glob("*.npy"))
+    if not files:
+        raise InputError("record", f"{cell.folder.name} recorded no per-record values", "run it with record=True")
+    return np.stack([np.load(path) for path in files])
+
+
+def workers() -> int:
+    """Processes to use: what the thread cap allows (one thread each), else the cores of this machine."""
+    cap = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, int(cap)) if cap.isdigit() else os.cpu_count() or 1
+
+
+def run_cells(configs: Iterable[Config], root: Path | str, *, record: bool = False, jobs: int | None = None,
+              watch=None) -> list[Cell]:
+    """Run every cell that is not done yet, in worker processes of one thread each; results in the given order.
+
+    `watch(done, total)` is called after each cell. All configs must be in study mode.
+    """
+    configs, root = list(configs), Path(root)
+    if any(not config.study for config in configs):
+        raise InputError("study", "a cached experiment reads private curves", "set study=True: a public pool only")
+    folders = [root / cell_name(config, record) for config in configs]
+    todo = {folder: config for folder, config in zip(folders, configs, strict=True) if not _finished(folder)}
+    done = len(configs) - len(todo)
+    if watch:
+        watch(done, len(configs))
+    if todo:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(min(jobs or workers(), len(todo)), mp_context=context) as pool:
+            futures = [pool.submit(_work, config, folder, record) for folder, config in todo.items()]
+            for future in as_completed(futures):
+                future.result()
+                done += 1
+                if watch:
+                    watch(done, len(configs))
+    return [load_cell(folder) for folder in folders]
+
+
+def _finished(folder: Path) -> bool:
+    try:
+        return json.loads((folder / "run.json").read_text())["status"] == "complete"
+    except (OSError, ValueError, KeyError):
+        return False
