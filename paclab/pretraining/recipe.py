@@ -1,0 +1,81 @@
+"""What is trained and for how long; knows no text and no training loop."""
+
+from dataclasses import dataclass
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from paclab.errors import InputError
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Shape, corpus share, batch sizes (rows a step) and schedule of one pretraining run.
+
+    `prompted_steps` final steps add a batch of prompted public sentiment snippets; `reviews` limits the
+    number of public reviews read (None: all); `lr` is the peak of a warm-up and cosine schedule that ends
+    at `lr * floor`.
+    """
+
+    width: int = 128
+    depth: int = 2
+    heads: int = 4
+    vocabulary: int = 4096
+    positions: int = 256
+    row_tokens: int = 96
+    steps: int = 6000
+    prompted_steps: int = 100
+    text_rows: int = 24
+    question_rows: int = 8
+    prompted_rows: int = 64
+    lr: float = 3e-3
+    warmup: int = 100
+    floor: float = 0.1
+    weight_decay: float = 0.01
+    seed: int = 0
+    reviews: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise InputError(
+                "width", f"{self.width} is not a multiple of {self.heads} heads", "change either"
+            )
+        if not 0 <= self.prompted_steps <= self.steps:
+            raise InputError(
+                "prompted_steps", f"{self.prompted_steps} is outside 0..{self.steps}", "give at most `steps`"
+            )
+        for name in ("steps", "text_rows", "question_rows", "prompted_rows", "depth"):
+            if getattr(self, name) < 1:
+                raise InputError(name, "must be at least 1", "give a positive whole number")
+        if self.vocabulary < 300:
+            raise InputError(
+                "vocabulary", f"{self.vocabulary} leaves no room beside the 256 bytes", "give at least 300"
+            )
+
+
+def build_model(recipe: Recipe) -> GPT2LMHeadModel:
+    """A GPT-2 shaped model with random weights from the seed (float32, tied embeddings, no dropout)."""
+    torch.manual_seed(recipe.seed)
+    config = GPT2Config(
+        vocab_size=recipe.vocabulary,
+        n_positions=recipe.positions,
+        n_embd=recipe.width,
+        n_layer=recipe.depth,
+        n_head=recipe.heads,
+        activation_function="gelu_pytorch_tanh",
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    return GPT2LMHeadModel(config)
+
+
+def learning_rate(recipe: Recipe, step: int) -> float:
+    """Linear warm-up to `lr`, then a half cosine down to `lr * floor` at the last step."""
+    if step < recipe.warmup:
+        return recipe.lr * (step + 1) / recipe.warmup
+    done = (step - recipe.warmup) / max(1, recipe.steps - recipe.warmup)
+    wave = 0.5 * (1 + torch.cos(torch.tensor(done * torch.pi, dtype=torch.float64)).item())
+    return recipe.lr * (recipe.floor + (1 - recipe.floor) * wave)
