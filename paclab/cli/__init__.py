@@ -7,7 +7,7 @@ import typer
 
 from paclab.errors import InputError
 
-GROUPS = ("train", "book", "risk", "rates")
+GROUPS = ("train", "pretrain", "book", "risk", "rates")
 
 app = typer.Typer(name="paclab", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   help="Private language learning, measured: train, verify, price and reproduce.")
