@@ -236,3 +236,22 @@ def transcript_lines(out: Path | str) -> list[transcript.Line]:
     """The public transcript of a run."""
     folder, _, config = read_run(out)
     return transcript.read(folder.transcript, config.k)
+
+
+def export(out: Path | str, to: Path | str) -> Path:
+    """Write a finished run's model from its public files: a peft adapter (lora) or a whole model folder (ft)."""
+    _, run, config = read_run(out)
+    if run["status"] != "complete":
+        raise InputError("dir", f"{out} is not finished", "resume it first")
+    if Path(to).exists() and any(Path(to).iterdir()):
+        raise InputError("to", f"{to} is not empty", "choose a new folder")
+    model, weights, directions = base(config, run["keys"], run["device"])
+    transcript.replay(weights, directions, transcript_lines(out))
+    if weights.digest() != run["weights_sha256"]:
+        raise InputError("dir", "the transcript does not rebuild the recorded weights", "see paclab verify")
+    if config.track == "lora":
+        lora.export_peft(model, Path(to))
+    else:
+        model.module.save_pretrained(to)
+        model.tokenizer.save_pretrained(to)
+    return Path(to)

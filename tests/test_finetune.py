@@ -67,6 +67,26 @@ def test_a_killed_process_resumes_to_the_same_run(tmp_path):
         assert (broken / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
+@pytest.mark.parametrize("track", ["ft", "lora"])
+def test_an_export_scores_as_the_run_did(track, tmp_path):
+    from paclab import lora, models, tasks
+    from paclab.sources import load_splits
+
+    run = finetune.start(Config(**SMALL, track=track, lr=1e-2, study=True), tmp_path / "run", device="cpu")
+    folder = finetune.export(tmp_path / "run", tmp_path / "model")
+    if track == "lora":
+        model = models.load("embedded", "cpu")
+        lora.attach(model, seed=99)
+        lora.import_peft(model, folder)
+    else:
+        model = models.load(str(folder), "cpu")
+    test = load_splits("sentiment", pool=40, dev=20, test=60).test
+    outcome = tasks.objective("sentiment", model, test).outcome()
+    assert outcome.loss.mean() == pytest.approx(run["result"]["test_loss"], abs=1e-6)
+    with pytest.raises(InputError, match="not empty"):
+        finetune.export(tmp_path / "run", folder)
+
+
 def test_private_mode_draws_everything_anew(tmp_path):
     runs = [finetune.start(Config(**SMALL), tmp_path / str(i), device="cpu") for i in range(2)]
     assert runs[0]["mode"] == runs[1]["mode"] == "private"

@@ -1,4 +1,4 @@
-"""`paclab train`, `resume`, `verify`: one run, headless, with progress and time left."""
+"""`paclab train`, `resume`, `verify`, `export`: one run, headless, with progress and time left."""
 
 import dataclasses
 import json
@@ -96,6 +96,16 @@ def register(app: typer.Typer) -> None:
 
         _, _, config = finetune.read_run(folder)
         _report(finetune.resume(folder, watch=Meter(config.steps, config.study)), folder)
+
+    @app.command("export")
+    def export_command(
+        folder: Annotated[Path, typer.Argument(help="folder of a finished run")],
+        to: Annotated[Path, typer.Option(help="new folder for the model, or for the peft adapter of a lora run")],
+    ) -> None:
+        """Write the trained model from the run's public files: a model folder, or a peft adapter."""
+        from paclab import finetune
+
+        typer.echo(f"written: {finetune.export(folder, to)}")
 
     @app.command("verify")
     def verify_command(
