@@ -21,9 +21,11 @@ import numpy as np
 from paclab.errors import InputError
 from paclab.files import sha256_json
 from paclab.finetune import Config
+from paclab.releases import METHODS
 
 NUMBERS = ("finetune", "tasks", "scoring", "prompts", "metrics", "models", "lora", "sources", "reviews", "qa_family",
-           "releases/*", "zo/*", "privacy/channels", "privacy/consensus", "privacy/posterior", "privacy/budget")
+           "releases/base", "releases/secret", "zo/directions", "zo/probe", "zo/update", "zo/train",
+           "privacy/channels", "privacy/consensus", "privacy/posterior", "privacy/budget")
 
 
 class Cell(NamedTuple):
@@ -50,10 +52,10 @@ def _meaning(path: Path) -> str:
 
 
 @functools.cache
-def code_hash() -> str:
-    """SHA-256 of the code that decides a run's numbers."""
+def code_hash(method: str) -> str:
+    """SHA-256 of the code that decides the numbers of a method's runs."""
     root, state = Path(__file__).parent, hashlib.sha256()
-    for pattern in NUMBERS:
+    for pattern in (*NUMBERS, *(f"releases/{name}" for name in METHODS[method].modules)):
         for path in sorted(root.glob(f"{pattern}.py")):
             state.update(f"{path.relative_to(root)}\n{_meaning(path)}\n".encode())
     return state.hexdigest()
@@ -70,7 +72,7 @@ def _model_hash(model: str) -> str:
 
 def cell_name(config: Config, record: bool = False) -> str:
     """The folder name of a cell: readable, and unique to its content."""
-    content = sha256_json([dataclasses.asdict(config), code_hash(), _model_hash(config.model), record])
+    content = sha256_json([dataclasses.asdict(config), config.learning_rate(), code_hash(config.method), _model_hash(config.model), record])
     return f"{config.task}-{config.method}-{config.track}-s{config.seed}-{content[:16]}"
 
 

@@ -52,7 +52,8 @@ class Choice:
         self.columns = [row[-1] for row in joined] if plain and set(stems) == {1} else None
         room = model.context - max(1, *stems)
         if self.columns is not None:
-            self.batches = scorer.batches([fit(head, room) for head in heads])
+            self.rows, self.starts = [fit(head, room) for head in heads], None
+            self.batches = scorer.batches(self.rows)
             return
         rows, starts = [], []
         for text, head in zip(texts, heads, strict=True):
@@ -62,23 +63,34 @@ class Choice:
                 cut = fit(row, model.context)
                 rows.append(cut)
                 starts.append(max(1, min(shared, len(row) - 1) - (len(row) - len(cut))))
-        self.batches, self.starts = scorer.batches(rows), np.array(starts)
+        self.rows, self.starts, self.batches = rows, np.array(starts), scorer.batches(rows)
 
-    def scores(self) -> torch.Tensor:
-        """Mean log-probability of each label word up to a constant a record: float64 [N, words]."""
+    def scores(self, batch: np.ndarray | None = None) -> torch.Tensor:
+        """Mean log-probability of each label word up to a constant a record: float64 [n, words]."""
         if self.columns is not None:
-            return self.scorer.last_logits(self.batches, self.columns).double()
-        return -self.scorer.span_nll(self.batches, self.starts).view(len(self.labels), -1)
+            batches = self.batches if batch is None else self.scorer.batches([self.rows[i] for i in batch])
+            return self.scorer.last_logits(batches, self.columns).double()
+        words = len(self.rows) // len(self.labels)
+        lines = None if batch is None else (np.asarray(batch)[:, None] * words + np.arange(words)).ravel()
+        return -_span_nll(self, lines).view(-1, words)
 
-    def losses(self) -> np.ndarray:
-        """Cross-entropy of the gold label over the label words: float64 [N], nats."""
-        return torch.nn.functional.cross_entropy(self.scores(), self.labels, reduction="none").numpy()
+    def losses(self, batch: np.ndarray | None = None) -> np.ndarray:
+        """Cross-entropy of the gold label over the label words: float64 [N], or of the records in `batch`; nats."""
+        labels = self.labels if batch is None else self.labels[torch.from_numpy(np.asarray(batch))]
+        return torch.nn.functional.cross_entropy(self.scores(batch), labels, reduction="none").numpy()
 
     def outcome(self) -> Outcome:
         """Held-out loss and 0/1 correctness."""
         scores = self.scores()
         loss = torch.nn.functional.cross_entropy(scores, self.labels, reduction="none")
         return Outcome(loss.numpy(), (scores.argmax(1) == self.labels).double().numpy())
+
+
+def _span_nll(objective, lines: np.ndarray | None) -> torch.Tensor:
+    if lines is None:
+        return objective.scorer.span_nll(objective.batches, objective.starts)
+    return objective.scorer.span_nll(objective.scorer.batches([objective.rows[i] for i in lines]),
+                                     objective.starts[lines])
 
 
 class Span:
@@ -95,11 +107,11 @@ class Span:
             starts.append(max(1, first - (len(row) - len(cut))) if head else 1)
         if min(len(row) for row in rows) < 2:
             raise InputError("records", "a text is shorter than two tokens", "drop such texts")
-        self.batches, self.starts = scorer.batches(rows), np.array(starts)
+        self.rows, self.starts, self.batches = rows, np.array(starts), scorer.batches(rows)
 
-    def losses(self) -> np.ndarray:
-        """Mean cross-entropy over the span: float64 [N], nats a token."""
-        return self.scorer.span_nll(self.batches, self.starts).numpy()
+    def losses(self, batch: np.ndarray | None = None) -> np.ndarray:
+        """Mean cross-entropy over the span: float64 [N], or of the records in `batch`; nats a token."""
+        return _span_nll(self, batch).numpy()
 
     def outcome(self) -> Outcome:
         """Held-out loss; there is no score."""
@@ -122,19 +134,21 @@ class Answers:
         eos = model.tokenizer.eos_token_id
         self.stop = [line_end] + ([eos] if eos is not None else [])
 
-    def texts(self) -> list[str]:
-        """The greedy answers."""
-        tokens = self.scorer.generate(self.rows, self.limit, self.stop)
+    def texts(self, batch: np.ndarray | None = None) -> list[str]:
+        """The greedy answers, of all records or of those in `batch`."""
+        rows = self.rows if batch is None else [self.rows[i] for i in batch]
+        tokens = self.scorer.generate(rows, self.limit, self.stop)
         return [self.scorer.model.tokenizer.decode(t, skip_special_tokens=True).strip() for t in tokens]
 
-    def losses(self) -> np.ndarray:
-        """Minus F1: float64 [N] in [-1, 0]."""
-        return -self.outcome().score
+    def losses(self, batch: np.ndarray | None = None) -> np.ndarray:
+        """Minus F1: float64 [N] in [-1, 0], or of the records in `batch`."""
+        answers = self.answers if batch is None else [self.answers[i] for i in batch]
+        return -np.array([metrics.f1(t, a) for t, a in zip(self.texts(batch), answers, strict=True)])
 
     def outcome(self) -> Outcome:
         """F1 a record; the loss is its negative."""
-        score = np.array([metrics.f1(t, a) for t, a in zip(self.texts(), self.answers, strict=True)])
-        return Outcome(-score, score)
+        loss = self.losses()
+        return Outcome(loss, -loss)
 
 
 def objective(task: str, model: LanguageModel, records: list[dict], *, bos="tokenizer", padding: str = "right",

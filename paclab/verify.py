@@ -9,16 +9,13 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from paclab import finetune
 from paclab.errors import InputError
 from paclab.files import PRIVATE_DIR, PRIVATE_FILE
 from paclab.releases.secret import Secret
 from paclab.zo import transcript
-from paclab.zo.probe import differences
-from paclab.zo.train import Folder, ledger_lines
-from paclab.zo.update import descend
+from paclab.zo.train import Folder, ledger_lines, probe
+from paclab.zo.update import Follower
 
 PUBLIC_FILES = ("run.json", "transcript.txt", "metrics.jsonl", "test.npy")
 PRIVATE_WORDS = ("votes", "q_plus", "charged", "realised", "posterior", "secret_index", "pool_mean", "seen", "free")
@@ -87,14 +84,13 @@ def _pool_audit(prepared: finetune.Prepared, folder: Folder, lines: list[transcr
     infos, job = ledger_lines(folder), prepared.job
     if len(infos) < len(lines):
         raise InputError("dir", "the private ledger is shorter than the transcript", "restore the private folder")
-    private, wrong = job.release.init(), []
+    private, wrong, follower = job.release.init(), [], Follower(job.weights, job.directions, job.rule)
     for line, info in zip(lines, infos, strict=False):
-        probes = [differences(job.losses, job.weights, job.directions, line.t, k, job.mu) for k in range(job.k)]
-        private, released, again = job.release.step(private, line.t, np.stack(probes))
+        private, released, again = job.release.step(private, line.t, probe(job, line.t))
         again = json.loads(json.dumps(again))
         if released.values != line.values or any(again[key] != info[key] for key in again):
             wrong.append(line.t)
-        descend(job.weights, job.directions, line.t, line.values, line.lr)
+        follower.apply(line.t, line.lr, line.values)
     spent = infos[len(lines) - 1].get("charged", 0.0) if lines else 0.0
     total = prepared.config.mi or 0.0
     note = f": first at step {wrong[0]}" if wrong else ""

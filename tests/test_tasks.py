@@ -80,6 +80,16 @@ def test_answer_loss_is_the_models_own(model):
     assert tasks.objective("qa-ce", model, [record]).losses()[0] == pytest.approx(expected, abs=2e-5)
 
 
+@pytest.mark.parametrize("task", ["sentiment", "qa-ce", "qa"])
+def test_batches_are_rows_of_the_whole(model, task):
+    records = SENTENCES if task == "sentiment" else QUESTIONS
+    if model.context < 200 and task != "sentiment":
+        pytest.skip("the prompt does not fit into this model's context")
+    objective = tasks.objective(task, model, records, max_new_tokens=4)
+    picked = np.array([1, 0]) if task != "sentiment" else np.array([4, 0, 3])
+    assert np.allclose(objective.losses(picked), objective.losses()[picked], atol=2e-5)
+
+
 def test_greedy_answers_are_stepwise_argmax(embedded):
     objective = tasks.objective("qa", embedded, QUESTIONS, max_new_tokens=8)
     for text, row in zip(objective.texts(), objective.rows, strict=True):

@@ -23,14 +23,17 @@ class Method(NamedTuple):
     candidates: bool  # votes of candidate halves
     spends: bool  # needs a budget in nats
     lr: dict[str, float]  # track -> tuned default, embedded model
+    modules: tuple[str, ...]  # files of this folder that define it
 
 
+SIGN_LR = {"ft": 1e-3, "lora": 1e-2}
+PACZERO = ("paczero", "published")
 METHODS = {
-    "mezo": Method("pool mean, not private", False, False, {"ft": 2e-4, "lora": 1e-3}),
-    "sign": Method("sign of the pool mean, not private", False, False, {"ft": 1e-3, "lora": 1e-2}),
-    "paczero-mi": Method("Gaussian channel on disagreement (as published)", True, True, {"ft": 1e-3, "lora": 1e-2}),
-    "paczero-rr": Method("randomized response on disagreement", True, True, {"ft": 1e-3, "lora": 1e-2}),
-    "paczero-zpl": Method("coin, skip or majority on disagreement: I = 0", True, False, {"ft": 1e-3, "lora": 1e-2}),
+    "mezo": Method("pool mean, not private", False, False, {"ft": 2e-4, "lora": 1e-3}, ("pool",)),
+    "sign": Method("sign of the pool mean, not private", False, False, SIGN_LR, ("pool",)),
+    "paczero-mi": Method("Gaussian channel on disagreement (as published)", True, True, SIGN_LR, PACZERO),
+    "paczero-rr": Method("randomized response on disagreement", True, True, SIGN_LR, PACZERO),
+    "paczero-zpl": Method("coin, skip or majority on disagreement: I = 0", True, False, SIGN_LR, PACZERO),
 }
 ON_DISAGREEMENT = ("coin", "skip", "majority")
 

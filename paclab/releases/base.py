@@ -26,6 +26,7 @@ class Released(NamedTuple):
 class Release(NamedTuple):
     """One method. `init() -> private state`; `step(private, t, statistic) -> (private, Released, info)`.
 
+    `select(t) -> indices or None`: which records are probed at step t (None: all; secret, drawn before the probe).
     info is a JSON-ready dictionary of private diagnostics; `replay(private, t, info) -> private` advances the
     private state past a step that was already released, without drawing anything again.
     """
@@ -36,6 +37,7 @@ class Release(NamedTuple):
     init: Callable[[], Any]
     step: Callable[[Any, int, np.ndarray], tuple[Any, Released, dict]]
     replay: Callable[[Any, int, dict], Any]
+    select: Callable[[int], np.ndarray | None] = lambda t: None
 
 
 def clip_records(statistic: np.ndarray, clip: float | None) -> np.ndarray:

@@ -158,7 +158,7 @@ def undecided(settings: Settings, votes: np.ndarray, t: int, k: int) -> int:
 
 def charge_of(settings: Settings, achieved: float, beta: float) -> float:
     """The charge of a noisy bit: the MI achieved, rounded up; compat charges the target, as published."""
-    return beta if settings.compat else min(beta, float(achieved) * (1 + 1e-12))
+    return beta if settings.compat else min(beta, float(channels.certified(achieved)))
 
 
 def advance(settings: Settings, private: PrivateState, bit: dict) -> PrivateState:

@@ -20,13 +20,13 @@ from paclab.releases.base import Release
 from paclab.zo import transcript
 from paclab.zo.directions import Directions
 from paclab.zo.probe import Weights, differences
-from paclab.zo.update import descend
+from paclab.zo.update import PLAIN, Rule
 
 
 class Job(NamedTuple):
-    """Everything a run needs; `losses()` reads the live weights and returns float64 [N]."""
+    """Everything a run needs; `losses(batch)` reads the live weights: float64 [N], or [n] of the given records."""
 
-    losses: Callable[[], np.ndarray]
+    losses: Callable[[np.ndarray | None], np.ndarray]
     weights: Weights
     directions: Directions
     release: Release
@@ -34,6 +34,7 @@ class Job(NamedTuple):
     steps: int
     k: int = 1
     mu: float = 1e-3
+    rule: Rule = PLAIN
 
 
 class Folder(NamedTuple):
@@ -89,7 +90,7 @@ def ledger_lines(folder: Folder) -> list[dict]:
 
 
 def recover(job: Job, folder: Folder):
-    """Bring weights and private state to the last released step; returns (private state, next step)."""
+    """Bring weights and private state to the last released step; returns (private state, follower, next step)."""
     lines, infos = transcript.read(folder.transcript, job.k), ledger_lines(folder)
     if len(infos) == len(lines) + 1:  # drawn but not yet published when the run was killed
         t = len(lines)
@@ -104,8 +105,16 @@ def recover(job: Job, folder: Folder):
         if tuple(info["released"]) != line.values:
             raise InputError("transcript", f"step {t} differs from the private ledger", "restore the file")
         private = job.release.replay(private, t, info)
-    transcript.replay(job.weights, job.directions, lines)
-    return private, len(lines)
+    return private, transcript.replay(job.weights, job.directions, lines, job.rule), len(lines)
+
+
+def probe(job: Job, t: int) -> np.ndarray:
+    """The private statistic of step t: projected gradients of the selected records, float64 [K, n]."""
+    batch = job.release.select(t)
+    if batch is not None and len(batch) == 0:
+        return np.zeros((job.k, 0))
+    return np.stack([differences(lambda: job.losses(batch), job.weights, job.directions, t, k, job.mu)
+                     for k in range(job.k)])
 
 
 def train(job: Job, folder: Folder, *, evaluate: Callable[[], dict] | None = None, eval_every: int = 0,
@@ -117,7 +126,7 @@ def train(job: Job, folder: Folder, *, evaluate: Callable[[], dict] | None = Non
     receives the private statistic [K, N] and is for studies of public pools only.
     """
     with folder.locked():
-        private, begin = recover(job, folder)
+        private, follower, begin = recover(job, folder)
         kept = [line for line in transcript.whole_lines(folder.metrics) if json.loads(line)["step"] <= begin]
         scored = {json.loads(line)["step"] for line in kept}
         write_atomic(folder.metrics, "".join(line + "\n" for line in kept))
@@ -130,8 +139,7 @@ def train(job: Job, folder: Folder, *, evaluate: Callable[[], dict] | None = Non
         score(begin)
         end = min(job.steps, job.steps if stop_at is None else stop_at)
         for t in range(begin, end):
-            statistic = np.stack([differences(job.losses, job.weights, job.directions, t, k, job.mu)
-                                  for k in range(job.k)])
+            statistic = probe(job, t)
             if record:
                 record(t, statistic)
             private, released, info = job.release.step(private, t, statistic)
@@ -139,7 +147,7 @@ def train(job: Job, folder: Folder, *, evaluate: Callable[[], dict] | None = Non
             transcript.append(folder.ledger, json.dumps({"t": t, "released": released.values, **info}) + "\n",
                               PRIVATE_FILE)
             transcript.append(folder.transcript, line.text())
-            descend(job.weights, job.directions, t, line.values, line.lr)
+            follower.apply(t, line.lr, line.values)
             score(t + 1)
             if watch:
                 watch(Progress(t + 1, info))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from paclab.errors import InputError
 from paclab.zo.directions import Directions
 from paclab.zo.probe import Weights
-from paclab.zo.update import descend
+from paclab.zo.update import PLAIN, Follower, Rule
 
 
 class Line(NamedTuple):
@@ -69,8 +69,9 @@ def read(path: Path, directions: int | None = None) -> list[Line]:
     return lines
 
 
-def replay(weights: Weights, directions: Directions, lines: list[Line]) -> Weights:
+def replay(weights: Weights, directions: Directions, lines: list[Line], rule: Rule = PLAIN) -> Follower:
     """Apply a transcript's steps to the base weights; the same arithmetic as in training."""
+    follower = Follower(weights, directions, rule)
     for line in lines:
-        descend(weights, directions, line.t, line.values, line.lr)
-    return weights
+        follower.apply(line.t, line.lr, line.values)
+    return follower

@@ -1,6 +1,7 @@
 """Update rules: what happens to the weights right of the door. They see released values and public constants only."""
 
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from paclab.errors import InputError, nearest
 from paclab.zo.directions import Directions
@@ -30,9 +31,36 @@ def schedule(name: str, lr: float, steps: int) -> Callable[[int], float]:
     return SCHEDULES[name](lr, steps)
 
 
+class Rule(NamedTuple):
+    """Post-processing of released values: `step(state, t, values) -> (state, factor)` scales the learning rate.
+
+    A rule sees the transcript and public constants only, so it needs no budget and a replay recomputes it.
+    """
+
+    name: str
+    init: Callable[[], Any]
+    step: Callable[[Any, int, Sequence[float]], tuple[Any, float]]
+
+
+PLAIN = Rule("plain", lambda: None, lambda state, t, values: (state, 1.0))
+
+
 def descend(weights: Weights, directions: Directions, t: int, values: Sequence[float], lr: float) -> None:
     """theta <- theta - (lr / K) sum_k Y_k z_k; a released zero leaves the weights as they are."""
     for k, value in enumerate(values):
         if value:
             weights.move(directions, t, k, -lr * value / len(values))
     weights.restore()
+
+
+class Follower:
+    """Applies public steps in order, with a rule's state; training and replay share this arithmetic."""
+
+    def __init__(self, weights: Weights, directions: Directions, rule: Rule = PLAIN):
+        self.weights, self.directions, self.rule, self.state = weights, directions, rule, rule.init()
+
+    def apply(self, t: int, lr: float, values: Sequence[float]) -> float:
+        """Move the weights by one public step; returns the rule's factor."""
+        self.state, factor = self.rule.step(self.state, t, values)
+        descend(self.weights, self.directions, t, values, lr * factor)
+        return factor
