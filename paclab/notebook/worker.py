@@ -168,16 +168,16 @@ def explain(error: Exception, job: Job) -> list[str]:
 
 
 def _running_cell(job: Job) -> str:
-    """The first cell that did not end, from the partial notebook."""
+    """The last cell that was begun, from the partial notebook."""
     try:
         cells = json.loads(job.executed.read_text())["cells"]
     except (OSError, ValueError):
         return "before the first cell"
-    for i, cell in enumerate(cells, 1):
-        if cell["cell_type"] == "code" and cell.get("execution_count") is None:
-            first = next((ln for ln in "".join(cell["source"]).splitlines() if ln.strip()), "")
-            return f"cell {i} (`{first.strip()[:80]}`)"
-    return "after the last cell"
+    started = [i for i, cell in enumerate(cells) if cell["metadata"].get("papermill", {}).get("start_time")]
+    if not started:
+        return "before the first cell"
+    first = next((ln for ln in "".join(cells[started[-1]]["source"]).splitlines() if ln.strip()), "")
+    return f"cell {started[-1] + 1} (`{first.strip()[:80]}`)"
 
 
 def scrub(path: Path, root: Path) -> None:
