@@ -88,9 +88,7 @@ def test_approximate_dp_by_exact_output_laws(eps, delta, adjacency):
     rows, index = np.unique(np.concatenate([left, right]), axis=0, return_inverse=True)
     laws = identify.gaussian_law(rows, n, scale, sigma)[index.ravel()]
     p, q = laws[: len(left)], laws[len(left) :]
-    worst = max(
-        float(np.maximum(np.exp(a) - np.exp(eps + b), 0).sum(axis=1).max()) for a, b in ((p, q), (q, p))
-    )
+    worst = max(float(np.maximum(np.exp(a) - np.exp(eps + b), 0).sum(axis=1).max()) for a, b in ((p, q), (q, p)))
     assert worst <= delta
     weak = identify.gaussian_law(rows, n, scale, sigma / 8)[index.ravel()]  # an eighth of the noise is caught
     p, q = weak[: len(left)], weak[len(left) :]
@@ -153,10 +151,12 @@ def test_gaussian_law_against_quadrature_and_simulation():
 
 def test_gaussian_law_far_tails_keep_relative_accuracy():
     for gap in (0.0, 5.0, 60.0, 900.0):
-        law = selection.gaussian_log_law([gap, 0.0], 1.0)
-        assert law[1] == pytest.approx(special.log_ndtr(-gap / math.sqrt(2)), rel=1e-10, abs=1e-12)
+        two = selection.gaussian_log_law([gap, 0.0], 1.0)
+        assert two[1] == pytest.approx(special.log_ndtr(-gap / math.sqrt(2)), rel=1e-10)
+        third = selection.gaussian_log_law([gap, 0.0, -3000.0], 1.0)  # a third candidate that never wins
+        assert third[:2] == pytest.approx(two, rel=1e-9, abs=1e-12)
     with pytest.raises(InputError):
-        selection.gaussian_log_law([0.0, 1e6], 1.0)
+        selection.gaussian_log_law([0.0, 0.0, 1e6], 1.0)
 
 
 @pytest.mark.parametrize("eps", [0.01, 0.3, 1.0, 5.0, 20.0])
@@ -173,10 +173,22 @@ def test_analytic_calibration_against_dp_accounting(eps, delta):
 
 def test_calibration_at_extreme_deltas():
     """The classical formula stays above the analytic one and both grow like sqrt(2 log 1/delta)/eps."""
-    for log_delta in (-50.0, -700.0, -1e5):
+    for log_delta in (-50.0, -700.0, -1e5, -1e10):
         ours = selection.analytic_sigma(0.5, 1.0, log_delta=log_delta)
         wide = selection.classical_sigma(0.5, 1.0, log_delta=log_delta)
         assert 0.5 < ours / wide <= 1
+
+
+def test_log_delta_against_many_digits():
+    """delta(eps) of Gaussian noise with 60 digits; the double-precision value is never below it."""
+    import mpmath
+
+    mpmath.mp.dps = 60
+    for eps, ratio in ((1e-4, 3e4), (0.01, 500.0), (0.5, 20.0), (1.0, 0.3), (3.0, 40.0), (8.0, 0.9), (0.3, 1e4)):
+        x, y = mpmath.mpf(eps) * ratio - 0.5 / mpmath.mpf(ratio), mpmath.mpf(eps) * ratio + 0.5 / mpmath.mpf(ratio)
+        exact = float(mpmath.log(mpmath.ncdf(-x) - mpmath.exp(eps) * mpmath.ncdf(-y)))
+        found = selection.log_delta_gaussian(ratio, eps)
+        assert exact - 1e-9 * abs(exact) <= found <= exact + 1e-6 * abs(exact) + 1e-6
 
 
 def test_release_matches_its_law():

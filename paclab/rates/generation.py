@@ -68,9 +68,7 @@ def gen_upper_gauss(
     """The same with B Phibar(g/(sqrt2 sigma)): (eps, delta)-DP, Delta_2 <= sqrt(f), f languages (default B
     + 1)."""
     sigma = score_noise(bad + 1 if f is None else f, eps, delta, log_delta=log_delta, calibration=calibration)
-    privacy = log_of(whole("bad", bad, 0)) + float(
-        special.log_ndtr(-whole("g", g, 1) / (math.sqrt(2) * sigma))
-    )
+    privacy = log_of(whole("bad", bad, 0)) + float(special.log_ndtr(-whole("g", g, 1) / (math.sqrt(2) * sigma)))
     return _upper(n, window, p_w, g, privacy, tight)
 
 
@@ -98,11 +96,7 @@ def pair_upper(n: int, h: int, witness: int, p_h: float, g: int, f: int, eps: fl
     witness, p_h = whole("witness", witness, 0), probability("p_h", p_h)
     gap = h - max(witness, 1) + 1
     holds = gap >= 1 and g <= n * p_h / 2
-    why = (
-        ""
-        if holds
-        else f"needs w <= h (w = {witness}, h = {h}) and g <= n p_h/2 = {n * p_h / 2:.4g} (g = {g})"
-    )
+    why = "" if holds else f"needs w <= h (w = {witness}, h = {h}) and g <= n p_h/2 = {n * p_h / 2:.4g} (g = {g})"
     terms = {
         "coverage": math.log(h) - n * p_h / 8,
         "privacy": math.log(f * h) - positive("eps", eps) * g * max(gap, 0) / (2 * h),
@@ -120,9 +114,7 @@ def score_noise(
     calibration: str = "auto",
 ) -> float:
     """sigma of Gaussian generation: Delta_2 <= sqrt(f) for f languages, both adjacencies."""
-    return gaussian_sigma(
-        eps, math.sqrt(whole("f", languages, 1)), delta, log_delta=log_delta, calibration=calibration
-    )
+    return gaussian_sigma(eps, math.sqrt(whole("f", languages, 1)), delta, log_delta=log_delta, calibration=calibration)
 
 
 def novelty_bound(n: int) -> float:
@@ -162,9 +154,7 @@ def exponent_gen(p: float, eps: float, theta: float | None = None) -> float:
     def total(x: float) -> float:
         return float(kl(x, p)) + eps / 2 * min(x, theta)
 
-    tilted = (
-        p * math.exp(-eps / 2) / (1 - p + p * math.exp(-eps / 2))
-    )  # where the slope of the first piece is 0
+    tilted = p * math.exp(-eps / 2) / (1 - p + p * math.exp(-eps / 2))  # where the slope of the first piece is 0
     return min(total(x) for x in (0.0, min(tilted, theta), min(theta, p), p))
 
 
@@ -198,7 +188,7 @@ def gen_exact(
     """
     n, g, bad = whole("n", n, 1), whole("g", g, 0, n), whole("bad", bad, 0)
     masses = total_mass("masses", masses) if len(masses) else []
-    log_phi = _log_failure(n, g, bad, eps, mechanism, delta, f, log_delta, calibration)
+    log_phi = _log_failure(n, masses, g, bad, eps, mechanism, delta, f, log_delta, calibration)
     if bad == 0:
         return exact(-math.inf)
     if not masses:
@@ -208,13 +198,11 @@ def gen_exact(
     return exact(log_mean_of_minimum(n, masses, log_phi))
 
 
-def _log_failure(n, g, bad, eps, mechanism, delta, f, log_delta, calibration) -> np.ndarray:
+def _log_failure(n, masses, g, bad, eps, mechanism, delta, f, log_delta, calibration) -> np.ndarray:
     """log P(bad selected | smallest window count a) for a = 0..n: decreasing in a."""
     if mechanism not in MECHANISMS:
         raise InputError("mechanism", f"unknown {mechanism!r}", f"choose one of: {', '.join(MECHANISMS)}")
-    lead = np.minimum(np.arange(n + 1), g).astype(
-        np.float64
-    )  # score of the good language minus that of a bad one
+    lead = np.minimum(np.arange(n + 1), g).astype(np.float64)  # score of the good language minus that of a bad one
     if bad == 0:
         return np.full(n + 1, -math.inf)
     if mechanism == "em":
@@ -222,9 +210,15 @@ def _log_failure(n, g, bad, eps, mechanism, delta, f, log_delta, calibration) ->
     if mechanism == "argmax":
         return np.where(lead > 0, -math.inf, math.log(bad / (bad + 1)))
     sigma = score_noise(bad + 1 if f is None else f, eps, delta, log_delta=log_delta, calibration=calibration)
-    kinds = np.unique(lead)
-    table = np.array([log_overtake(bad, x / sigma) for x in kinds])
-    return table[np.searchsorted(kinds, lead)]
+    floor = special.log_ndtr(-lead / (math.sqrt(2) * sigma))  # one bad language; at most `bad` times as much
+    if bad == 1:
+        return floor
+    out = np.minimum(floor + math.log(bad), 0.0)
+    weights = np.maximum.reduce([log_binomial_pmf(n, p) for p in masses]) if masses else 0.0
+    needed = out + weights > (floor + weights).max() - _NEGLIGIBLE  # elsewhere the upper bound is small enough
+    kinds, back = np.unique(lead[needed], return_inverse=True)
+    out[needed] = np.array([log_overtake(bad, x / sigma) for x in kinds])[back]
+    return out
 
 
 def log_overtake(bad: int, u: float) -> float:
@@ -234,9 +228,9 @@ def log_overtake(bad: int, u: float) -> float:
     """
     z = np.linspace(-u - 12.0, 12.0, 1601) if u < 60 else np.linspace(-u / 2 - 12.0, -u / 2 + 12.0, 1601)
     below = bad * special.log_ndtr(z + u)  # log Phi^B
-    above = np.log(-np.expm1(np.minimum(below, -1e-320)))
-    tail = special.log_ndtr(-(z + u)) + math.log(bad)
-    inside = np.where(below > -1e-8, tail, above)
+    inside = np.log(-np.expm1(np.minimum(below, -1e-320)))  # log(1 - Phi^B)
+    rare = below > -1e-8
+    inside[rare] = special.log_ndtr(-(z[rare] + u)) + math.log(bad)
     step = z[1] - z[0]
     return min(0.0, log_sum(-0.5 * z * z - 0.5 * math.log(2 * math.pi) + inside + math.log(step)))
 
@@ -255,9 +249,7 @@ def log_mean_of_minimum(n: int, masses: Sequence[float], log_phi: np.ndarray) ->
     total = []
     for k, log in enumerate(logs):
         others = [
-            (p / (1 - masses[k]) if masses[k] < 1 else 0.0, 1 if j < k else 0)
-            for j, p in enumerate(masses)
-            if j != k
+            (p / (1 - masses[k]) if masses[k] < 1 else 0.0, 1 if j < k else 0) for j, p in enumerate(masses) if j != k
         ]
         for_t = t[log > top - _NEGLIGIBLE]
         share = _all_reach(n - for_t, for_t, others)
@@ -392,9 +384,7 @@ def _bad_chance(n, g, members, is_bad, eps, mechanism, pairs, delta):
         return lambda counts: np.full(len(counts), -math.inf)
     if mechanism == "em":
         positive("eps", eps)
-        return lambda counts: special.logsumexp(
-            exponential_log_law(score(counts), size, eps)[:, bad], axis=-1
-        )
+        return lambda counts: special.logsumexp(exponential_log_law(score(counts), size, eps)[:, bad], axis=-1)
     if mechanism == "argmax":
         return lambda counts: np.where(bad[np.argmax(score(counts), axis=-1)], 0.0, -math.inf)
     if mechanism != "gaussian":

@@ -77,9 +77,7 @@ def id_upper_gauss(
     """IdErr <= Delta_max [2k e^(-n/(2 f^2)) + (k-1) Phibar(1/(sqrt2 sigma))], (eps, delta)-DP [our
     reading]."""
     scale = identify.horizon(f, k)
-    sigma = identify.score_noise(
-        scale, n, eps, adjacency, delta, log_delta=log_delta, calibration=calibration
-    )
+    sigma = identify.score_noise(scale, n, eps, adjacency, delta, log_delta=log_delta, calibration=calibration)
     privacy = log_of(scale.k - 1) + float(special.log_ndtr(-1 / (math.sqrt(2) * sigma)))
     return _upper(n, f, scale, i_star, gap, excess, privacy)
 
@@ -152,13 +150,7 @@ def cramer_rate(alpha: float, beta: float, x: float) -> float:
     if abs(x) == 1:
         return -log_of(beta if x > 0 else alpha)
     root = math.sqrt(rho * rho * x * x + 4 * alpha * beta * (1 - x * x))
-    up = (
-        root + rho * x
-        if x >= 0
-        else 4 * alpha * beta * (1 - x * x) / (root - rho * x)
-        if root > rho * x
-        else 0.0
-    )
+    up = root + rho * x if x >= 0 else 4 * alpha * beta * (1 - x * x) / (root - rho * x) if root > rho * x else 0.0
     z = up / (2 * beta * (1 - x)) if beta > 0 else None
     if z is None or z == 0:  # one-sided variables and the corner x = 0
         return _one_sided_rate(alpha, beta, rho, x)
@@ -197,9 +189,7 @@ def _least(function, ends: Sequence[float]) -> float:
     best = min(function(x) for x in ends)
     for low, high in itertools.pairwise(ends):
         if high - low > 1e-14:
-            found = optimize.minimize_scalar(
-                function, bounds=(low, high), method="bounded", options={"xatol": 1e-12}
-            )
+            found = optimize.minimize_scalar(function, bounds=(low, high), method="bounded", options={"xatol": 1e-12})
             best = min(best, float(found.fun))
     return best
 
@@ -282,9 +272,7 @@ def id_exact(
         slant = positive("eps", eps) / (2 * identify.sensitivity(scale, n, adjacency))
         wrong = -np.logaddexp(0.0, slant * lead)
     else:
-        sigma = identify.score_noise(
-            scale, n, eps, adjacency, delta, log_delta=log_delta, calibration=calibration
-        )
+        sigma = identify.score_noise(scale, n, eps, adjacency, delta, log_delta=log_delta, calibration=calibration)
         wrong = special.log_ndtr(-lead / (math.sqrt(2) * sigma))
     return exact(log_sum(log_pmf + wrong))
 

@@ -45,7 +45,8 @@ class Error(NamedTuple):
 def log_sum(values: ArrayLike) -> float:
     """log of the sum of exponentials; -inf for an empty sum."""
     values = np.asarray(values, dtype=np.float64).ravel()
-    return float(special.logsumexp(values)) if values.size and values.max() > -math.inf else -math.inf
+    top = float(values.max()) if values.size else -math.inf
+    return top + math.log(float(np.exp(values - top).sum())) if top > -math.inf else -math.inf
 
 
 def log_of(value: float) -> float:
@@ -116,7 +117,7 @@ def log_binomial_pmf(n: int, p: float) -> np.ndarray:
     t = np.arange(n + 1)
     choose = special.gammaln(n + 1) - special.gammaln(t + 1) - special.gammaln(n - t + 1)
     out = choose + special.xlogy(t, p) + special.xlog1py(n - t, -p)
-    return out - special.logsumexp(out)  # removes the common rounding of log n!
+    return out - log_sum(out)  # removes the common rounding of log n!
 
 
 def compositions(n: int, cells: int) -> np.ndarray:

@@ -81,18 +81,14 @@ def identification_report(n, eps, f, alpha, beta, delta, adjacency, name, sample
 
 
 def _two_atoms(family: TwoAtoms, n, f, eps, adjacency, mechanism, **noise) -> Error:
-    wrong = ident.id_exact(
-        n, family.alpha, family.beta, f, eps, mechanism=mechanism, adjacency=adjacency, **noise
-    )
+    wrong = ident.id_exact(n, family.alpha, family.beta, f, eps, mechanism=mechanism, adjacency=adjacency, **noise)
     return ident.log10_excess(wrong, abs(family.beta - family.alpha))
 
 
 def _mirror_rows(n, eps, f, family, adjacency):
     gamma = abs(family.alpha - family.beta)
     note = "worse of the law and its mirror image" if adjacency == "replace" else "replace-one only"
-    bottom = (
-        lower.lower_two_point_sharp(n, gamma, eps) + log10_of(gamma) if adjacency == "replace" else -np.inf
-    )
+    bottom = lower.lower_two_point_sharp(n, gamma, eps) + log10_of(gamma) if adjacency == "replace" else -np.inf
     mirror = _two_atoms(TwoAtoms(family.beta, family.alpha), n, f, eps, adjacency, "em")
     return [
         _row("lower bound, any eps-DP rule", bottom, note),
@@ -108,9 +104,7 @@ def generation_report(n, eps, masses, bad, g, delta) -> dict[str, Any]:
     least = min(masses)
     g = generate.threshold(n, least) if g is None else whole("g", g, 1, n)
     if g < 1:
-        raise InputError(
-            "n", f"{n} is too small: g = floor(n p/2) = 0", f"choose n of at least {int(2 / least) + 1}"
-        )
+        raise InputError("n", f"{n} is too small: g = floor(n p/2) = 0", f"choose n of at least {int(2 / least) + 1}")
     rows = [
         _row(
             "lower bound, any eps-DP rule",
@@ -127,9 +121,7 @@ def generation_report(n, eps, masses, bad, g, delta) -> dict[str, Any]:
             4,
             _row("exact, Gaussian", gen.gen_exact(n, masses, g, bad, eps, mechanism="gaussian", delta=delta)),
         )
-        rows.insert(
-            5, _row("upper bound, Gaussian", gen.gen_upper_gauss(n, len(masses), least, g, bad, eps, delta))
-        )
+        rows.insert(5, _row("upper bound, Gaussian", gen.gen_upper_gauss(n, len(masses), least, g, bad, eps, delta)))
     setting = (
         f"generation: P(a bad language is selected) at n = {n}, eps = {eps:g}"
         f"{f', delta = {delta:g}' if delta else ''}, g = {g}, B = {bad} bad languages, replace and add_remove"
@@ -177,14 +169,10 @@ def family_generation_report(n, eps, name, window, g, pairs, delta, samples, see
                 gen.gen_error(family, n, f, window, g, eps, mechanism="gaussian", delta=delta, **options),
             )
         )
-    rows.append(
-        _row("argmax, not private", gen.gen_error(family, n, f, window, g, mechanism="argmax", **options))
-    )
+    rows.append(_row("argmax, not private", gen.gen_error(family, n, f, window, g, mechanism="argmax", **options)))
     setting = (
         f"generation, {name}: P(a bad language is selected) at n = {n}, eps = {eps:g}, g = {g}, "
         f"{'pairs up to h' if pairs else 'window W'} = {window}"
     )
-    notes = [
-        f"reference language: {family.language(reference)}; witness index {witness}; {bad} of {f} are bad"
-    ]
+    notes = [f"reference language: {family.language(reference)}; witness index {witness}; {bad} of {f} are bad"]
     return {"setting": setting, "rows": rows, "notes": notes}

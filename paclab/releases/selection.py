@@ -26,9 +26,7 @@ def _number(name: str, value: float, low: float, high: float = math.inf) -> floa
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
         raise InputError(name, f"must be a number, got {value!r}", "give a number")
     if not low < value < high:
-        raise InputError(
-            name, f"{value!r} is not between {low:g} and {high:g}", "choose a value inside the range"
-        )
+        raise InputError(name, f"{value!r} is not between {low:g} and {high:g}", "choose a value inside the range")
     return float(value)
 
 
@@ -53,6 +51,9 @@ def gaussian_log_law(scores: ArrayLike, sigma: float) -> np.ndarray:
     """
     sigma = _number("sigma", sigma, 0)
     q = np.asarray(scores, dtype=np.float64)
+    if q.shape[-1] == 2:  # two candidates: the difference of two noises is N(0, 2 sigma^2)
+        lead = (q[..., 0] - q[..., 1]) / (math.sqrt(2) * sigma)
+        return special.log_ndtr(np.stack([lead, -lead], axis=-1))
     flat = q.reshape(-1, q.shape[-1]) / sigma
     laws = np.stack([_argmax_law(row) for row in flat]) if flat.size else flat
     return laws.reshape(q.shape)
@@ -74,11 +75,21 @@ def _argmax_law(u: np.ndarray) -> np.ndarray:
 
 
 def log_delta_gaussian(ratio: float, eps: float) -> float:
-    """log delta(eps) of the Gaussian mechanism with noise `ratio` = sigma / Delta_2 (Balle and Wang,
-    Theorem 8)."""
-    up, down = 0.5 / ratio - eps * ratio, -0.5 / ratio - eps * ratio
-    a, b = float(special.log_ndtr(up)), eps + float(special.log_ndtr(down))
-    return a + math.log1p(-math.exp(min(b - a, 0.0))) if b < a else -math.inf
+    """log delta(eps) of the Gaussian mechanism with noise `ratio` = sigma / Delta_2 (Balle and Wang, Theorem 8).
+
+    delta = Phi(-x) - e^eps Phi(-y) with x = eps ratio - 1/(2 ratio), y = x + 1/ratio. For x > 0 both terms share
+    the factor phi(x), which leaves a difference of Mills ratios R(x) - R(y); where even that cancels, its upper
+    bound (y - x)/(1 + x^2) is returned, so that the value never falls below the truth by more than rounding.
+    """
+    x, y = eps * ratio - 0.5 / ratio, eps * ratio + 0.5 / ratio
+    if x <= 0:
+        a, b = float(special.log_ndtr(-x)), eps + float(special.log_ndtr(-y))
+        return a + math.log1p(-math.exp(min(b - a, 0.0))) if b < a else -math.inf
+    near, far = float(special.erfcx(x / math.sqrt(2))), float(special.erfcx(y / math.sqrt(2)))
+    drop = math.sqrt(math.pi / 2) * (near - far)
+    if near - far < 1e-7 * near:
+        drop = (y - x) / (1 + x * x)
+    return -0.5 * x * x - 0.5 * math.log(2 * math.pi) + math.log(drop)
 
 
 def log_delta_of(delta: float | None, log_delta: float | None) -> float:
@@ -158,9 +169,7 @@ def worst_log_ratio(log_p: np.ndarray, log_q: np.ndarray) -> float:
     return float(np.abs(np.asarray(log_p)[both] - np.asarray(log_q)[both]).max())
 
 
-def exponential_selection(
-    sensitivity: float, eps: float, adjacency: str, rng: np.random.Generator
-) -> Release:
+def exponential_selection(sensitivity: float, eps: float, adjacency: str, rng: np.random.Generator) -> Release:
     """Release of one index per call by the exponential mechanism; `rng` is the secret noise.
 
     step(private, t, scores [k]) -> Released((index,)), 1-based. Pure eps-DP per call for `adjacency`.
@@ -172,9 +181,7 @@ def exponential_selection(
         return private + 1, Released((float(index),)), {"scores": list(map(float, scores))}
 
     guarantee = f"pure {eps:g}-DP per index under {adjacency}, exponential mechanism"
-    return Release(
-        "exponential selection", guarantee, True, lambda: 0, step, lambda private, t, info: private + 1
-    )
+    return Release("exponential selection", guarantee, True, lambda: 0, step, lambda private, t, info: private + 1)
 
 
 def gaussian_selection(sigma: float, guarantee: str, rng: np.random.Generator) -> Release:
@@ -185,6 +192,4 @@ def gaussian_selection(sigma: float, guarantee: str, rng: np.random.Generator) -
         index = int(np.argmax(np.asarray(scores) + sigma * rng.standard_normal(len(scores)))) + 1
         return private + 1, Released((float(index),)), {"scores": list(map(float, scores))}
 
-    return Release(
-        "Gaussian selection", guarantee, True, lambda: 0, step, lambda private, t, info: private + 1
-    )
+    return Release("Gaussian selection", guarantee, True, lambda: 0, step, lambda private, t, info: private + 1)

@@ -1,0 +1,89 @@
+"""The commands `paclab rates identify` and `paclab rates generate`: numbers, JSON, one-line errors."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from paclab.cli import build
+from paclab.errors import InputError
+from paclab.rates.identification import id_exact
+
+RUNNER = CliRunner()
+
+
+def rows(*words):
+    result = RUNNER.invoke(build(), ["rates", *words, "--json"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.output)
+    return {row["what"]: row["log10"] for row in report["rows"]}, report
+
+
+def test_identify_prints_lower_exact_upper_in_order():
+    found, report = rows("identify", "--n", "800", "--eps", "1", "--f", "6", "--delta", "1e-6")
+    assert 10 ** found["exact, eps-DP"] == pytest.approx(0.5 * id_exact(800, 0.1, 0.6, 6, 1.0).value, rel=1e-9)
+    worse = max(found["exact, eps-DP"], found["exact, mirrored law"])
+    assert found["lower bound, any eps-DP rule"] <= worse
+    assert found["exact, eps-DP"] <= found["upper bound, eps-DP"]
+    assert found["exact, Gaussian"] <= found["upper bound, Gaussian"]
+    assert "replace" in report["setting"] and "n = 800" in report["setting"]
+
+
+def test_generate_prints_lower_exact_upper_in_order():
+    found, _ = rows("generate", "--n", "400", "--eps", "1", "--delta", "1e-3")
+    assert 10 ** found["exact, eps-DP"] == pytest.approx(0.021856, rel=1e-4)
+    assert found["lower bound, any eps-DP rule"] <= found["exact on these two laws"]
+    assert found["exact, eps-DP"] <= found["upper bound, eps-DP"]
+    assert found["exact, Gaussian"] <= found["upper bound, Gaussian"]
+
+
+def test_families_and_the_pair_search():
+    found, report = rows("identify", "--family", "residues", "--n", "40", "--f", "10")
+    assert found["exact, eps-DP"] <= found["upper bound, eps-DP"] and "exact" in report["rows"][0]["note"]
+    found, _ = rows("generate", "--family", "generation-example", "--n", "60", "--window", "7", "--pairs")
+    assert found["exact, eps-DP"] <= found["upper bound, eps-DP"]
+    found, report = rows("generate", "--family", "generation-example", "--n", "150", "--samples", "500")
+    low, high = report["rows"][0]["interval"]
+    assert (low is None or low <= found["exact, eps-DP"]) and found["exact, eps-DP"] <= high
+    assert "Rao-Blackwell" in report["rows"][0]["note"]
+
+
+def test_plain_table():
+    result = RUNNER.invoke(build(), ["rates", "generate"])
+    assert result.exit_code == 0 and "terms: coverage" in result.output and "n 2^-n" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "parameter"),
+    [
+        (("identify", "--n", "2.5"), "n"),
+        (("identify", "--n", "-3"), "n"),
+        (("identify", "--eps", "0"), "eps"),
+        (("identify", "--f", "1"), "f"),
+        (("identify", "--delta", "1"), "delta"),
+        (("identify", "--family", "x"), "family"),
+        (("identify", "--family", "co-singletons"), "family"),
+        (("identify", "--alpha", "0.9"), "beta"),
+        (("identify", "--adjacency", "swap"), "adjacency"),
+        (("generate", "--masses", "a,b"), "masses"),
+        (("generate", "--masses", ""), "masses"),
+        (("generate", "--bad", "0"), "bad"),
+        (("generate", "--g", "500"), "g"),
+        (("generate", "--n", "10"), "n"),
+        (("generate", "--family", "multiples"), "family"),
+        (("generate", "--family", "generation-example", "--window", "3"), "window"),
+    ],
+)
+def test_bad_input_names_the_parameter(words, parameter):
+    result = RUNNER.invoke(build(), ["rates", *words])
+    assert isinstance(result.exception, InputError) and result.exception.parameter == parameter
+
+
+def test_the_command_line_prints_one_line_and_exits_with_2():
+    code = "import sys; from paclab.cli import main; sys.argv[0] = 'paclab'; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "rates", "identify", "--eps", "-1"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "eps" in done.stderr
