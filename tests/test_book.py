@@ -223,6 +223,11 @@ def test_artefact_folder_tells_changed_parameters_apart(toy, tmp_path):
     assert plain_run(toy, out_dir=str(tmp_path / "elsewhere")).out == tmp_path / "elsewhere"
 
 
+def test_a_live_notebook_leaves_headless_results_alone(toy, monkeypatch):
+    monkeypatch.setenv("PACLAB_HEADLESS", "0")
+    assert plain_run(toy).out == toy.root / "runs" / "interactive" / "10_toy"
+
+
 def test_stamp_is_green_only_with_every_artefact_and_check(toy):
     run = plain_run(toy)
     with pytest.raises(ChapterFailed, match=r"line\.png was not written"):

@@ -191,6 +191,8 @@ def begin(chapter: str, names: Mapping[str, Any]) -> Run:
     entry = book.chapter(chapter)
     profile, values = resolve(entry, given_parameters(names))
     out = artefact_folder(book, entry, values)
+    if not (headless() or values["out_dir"]):  # playing in a live notebook leaves headless results alone
+        out = book.root / "runs" / "interactive" / out.name
     out.mkdir(parents=True, exist_ok=True)
     (out / RECORD).unlink(missing_ok=True)
     notebook = book.notebook(entry)

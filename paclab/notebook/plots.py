@@ -133,29 +133,23 @@ def band(
 
 
 def direct_labels(ax: Any, *, gap: float = 0.045) -> None:
-    """Write each labelled line's name at its right end, in its colour, moved apart so that none overlap.
+    """Name each labelled line at its right end, beside a piece of it, moved apart so that none overlap.
 
     `gap` is the least distance between two names, as a share of the axes' height.
     """
-    from matplotlib.transforms import blended_transform_factory
+    from matplotlib.lines import Line2D
 
     lines = [ln for ln in ax.get_lines() if not ln.get_label().startswith("_") and len(ln.get_xdata())]
     to_axes = ax.transData + ax.transAxes.inverted()
     ends = sorted(
-        (float(to_axes.transform((ln.get_xdata()[-1], ln.get_ydata()[-1]))[1]), i)
-        for i, ln in enumerate(lines)
+        (float(to_axes.transform((ln.get_xdata()[-1], ln.get_ydata()[-1]))[1]), i) for i, ln in enumerate(lines)
     )
-    place = blended_transform_factory(ax.transAxes, ax.transAxes)
     for y, (_, i) in zip(_spread([end for end, _ in ends], gap), ends, strict=True):
-        ax.text(
-            1.015,
-            y,
-            lines[i].get_label(),
-            color=lines[i].get_color(),
-            va="center",
-            fontsize=9.5,
-            transform=place,
-        )
+        key = Line2D([1.015, 1.04, 1.065], [y] * 3, transform=ax.transAxes, clip_on=False, markevery=[1])
+        key.update_from(lines[i])
+        key.set(transform=ax.transAxes, clip_on=False, markevery=[1])
+        ax.add_artist(key)
+        ax.text(1.08, y, lines[i].get_label(), va="center", fontsize=9.5, transform=ax.transAxes)
 
 
 def _spread(heights: list[float], gap: float) -> list[float]:
