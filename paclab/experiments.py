@@ -1,7 +1,9 @@
 """Many study-mode runs, cached by content: a cell is one Config, done once, resumed when it was interrupted.
 
 A cell's name hashes its settings, the model's files and the code that decides its numbers (comments and docstrings
-aside), so an edit of the mathematics runs it again and an edit of prose does not.
+aside), so an edit of the mathematics runs it again and an edit of prose does not. Settings count only where they
+differ from their defaults and Config's declarations do not count as code: a new setting renames no older cell, and
+a cell whose recorded settings are not the wanted ones (a default was changed) is made again.
 """
 
 import ast
@@ -26,6 +28,7 @@ from paclab.releases import METHODS
 NUMBERS = ("finetune", "tasks", "scoring", "prompts", "metrics", "models", "lora", "sources", "reviews", "qa_family",
            "releases/base", "releases/secret", "zo/directions", "zo/probe", "zo/update", "zo/train",
            "privacy/channels", "privacy/consensus", "privacy/posterior", "privacy/budget")
+RULE_NUMBERS = ("zo/rules", "zo/sage", "releases/oracle")  # for runs whose update rule is not the plain one
 
 
 class Cell(NamedTuple):
@@ -48,14 +51,16 @@ def _meaning(path: Path) -> str:
         if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(
                 body[0].value, ast.Constant) and isinstance(body[0].value.value, str):
             node.body = body[1:] or [ast.Pass()]
+        if isinstance(node, ast.ClassDef) and node.name == "Config":
+            node.body = [part for part in node.body if not isinstance(part, ast.AnnAssign)]
     return ast.dump(tree)
 
 
 @functools.cache
-def code_hash(method: str) -> str:
+def code_hash(method: str, rule: str = "plain") -> str:
     """SHA-256 of the code that decides the numbers of a method's runs."""
     root, state = Path(__file__).parent, hashlib.sha256()
-    for pattern in (*NUMBERS, *(f"releases/{name}" for name in METHODS[method].modules)):
+    for pattern in (*NUMBERS, *METHODS[method].modules, *(RULE_NUMBERS if rule != "plain" else ())):
         for path in sorted(root.glob(f"{pattern}.py")):
             state.update(f"{path.relative_to(root)}\n{_meaning(path)}\n".encode())
     return state.hexdigest()
@@ -72,7 +77,10 @@ def _model_hash(model: str) -> str:
 
 def cell_name(config: Config, record: bool = False) -> str:
     """The folder name of a cell: readable, and unique to its content."""
-    content = sha256_json([dataclasses.asdict(config), config.learning_rate(), code_hash(config.method), _model_hash(config.model), record])
+    given = {field.name: value for field in dataclasses.fields(config)
+             if (value := getattr(config, field.name)) != field.default}
+    content = sha256_json([given, config.learning_rate(), code_hash(config.method, config.rule),
+                           _model_hash(config.model), record])
     return f"{config.task}-{config.method}-{config.track}-s{config.seed}-{content[:16]}"
 
 
@@ -98,6 +106,8 @@ def _work(config: Config, folder: Path, record: bool) -> Path:
     torch.set_num_threads(1)
     if (folder / "run.json").exists():
         try:
+            if finetune.read_run(folder)[2] != config:
+                raise InputError("out", f"{folder.name} holds other settings", "make it again")
             finetune.resume(folder, record_statistic=_recorder(folder) if record else None)
             return folder
         except InputError:  # a cell is a cache entry: a torn one is made again
@@ -143,7 +153,7 @@ def run_cells(configs: Iterable[Config], root: Path | str, *, record: bool = Fal
     if any(not config.study for config in configs):
         raise InputError("study", "a cached experiment reads private curves", "set study=True: a public pool only")
     folders = [root / cell_name(config, record) for config in configs]
-    todo = {folder: config for folder, config in zip(folders, configs, strict=True) if not _finished(folder)}
+    todo = {folder: config for folder, config in zip(folders, configs, strict=True) if not _finished(folder, config)}
     done = len(configs) - len(todo)
     if watch:
         watch(done, len(configs))
@@ -159,8 +169,9 @@ def run_cells(configs: Iterable[Config], root: Path | str, *, record: bool = Fal
     return [load_cell(folder) for folder in folders]
 
 
-def _finished(folder: Path) -> bool:
+def _finished(folder: Path, config: Config) -> bool:
     try:
-        return json.loads((folder / "run.json").read_text())["status"] == "complete"
-    except (OSError, ValueError, KeyError):
+        run = json.loads((folder / "run.json").read_text())
+        return run["status"] == "complete" and Config(**run["config"]) == config
+    except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -25,7 +25,7 @@ from paclab.privacy import consensus
 from paclab.releases.secret import REPRODUCIBLE, Secret
 from paclab.scoring import TOKEN_BUDGET
 from paclab.sources import Splits, load_splits
-from paclab.zo import transcript
+from paclab.zo import rules, transcript
 from paclab.zo.directions import Directions
 from paclab.zo.probe import Weights
 from paclab.zo.train import Folder, Job, ledger_lines, train
@@ -46,6 +46,19 @@ class Config:
     lr: float | None = None  # None: the tuned default of the method and track
     clip: float | None = None  # None: no clipping
     mi: float | None = None  # total budget in nats, MI variants only
+    epsilon: float | None = None  # the whole run's promise, differentially private methods only
+    delta: float = 1e-5
+    sampling: float | None = None  # Poisson rate of a record a step; None: 64 expected records (DP methods)
+    accountant: str = "pld"
+    adjacency: str = "add-remove"
+    noise: str = "gaussian"
+    normaliser: str = "expected"  # rate times N; or private: N is noised first, as DP-AggZO does
+    rule: str = "plain"  # right of the door: what an update makes of the released values
+    gain: str = "wiener"
+    tracking: float | None = None
+    warmup: int | None = None
+    alpha_min: float = 0.1
+    factor: float | None = None
     k: int = 1
     track: str = "ft"
     model: str = models.EMBEDDED
@@ -90,6 +103,7 @@ def check(config: Config) -> None:
         if value is not None and not (np.isfinite(value) and value > 0):
             raise InputError(name, f"{value} is not a positive number", "give a finite value above 0")
     releases.check(config)
+    rules.check(config)
 
 
 def public_number(label: str, config: Config) -> int:
@@ -142,12 +156,13 @@ def prepare(config: Config, secret: Secret, keys: dict | None = None, device: st
     membership = None
     if releases.needs_candidates(config.method):
         membership = draw(len(splits.pool), config.candidates, np.random.Generator(np.random.Philox(keys["subsets"])))
-    release = releases.open_release(config, membership, secret, directions)
+    release, rule = rules.attach(config, releases.open_release(config, membership, secret, directions))
     job = Job(objective.losses, weights, directions, release, schedule(config.schedule, config.learning_rate(),
-              config.steps), config.steps, config.k, config.mu)
+              config.steps), config.steps, config.k, config.mu, rule)
     held_out = {name: _lazy(config.task, model, getattr(splits, name), options) for name in ("dev", "test")}
     record = {"keys": keys, "base_sha256": weights.digest(), "trainable": weights.count,
               "device": model.device.type, "guarantee": release.guarantee, "private": release.private,
+              "release": release.public or {},
               "micro_batches": {"rule": "rows sorted by length, filled up to a token budget",
                                 "token_budget": config.token_budget}}
     return Prepared(config, job, splits, held_out["dev"], held_out["test"], record, model)
@@ -246,7 +261,7 @@ def export(out: Path | str, to: Path | str) -> Path:
     if Path(to).exists() and any(Path(to).iterdir()):
         raise InputError("to", f"{to} is not empty", "choose a new folder")
     model, weights, directions = base(config, run["keys"], run["device"])
-    transcript.replay(weights, directions, transcript_lines(out))
+    transcript.replay(weights, directions, transcript_lines(out), rules.open_rule(config, run.get("release", {})))
     if weights.digest() != run["weights_sha256"]:
         raise InputError("dir", "the transcript does not rebuild the recorded weights", "see paclab verify")
     if config.track == "lora":

@@ -5,20 +5,22 @@ it probes the pool again at every step and recomputes votes, released values and
 """
 
 import json
+import math
 import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from paclab import finetune
+from paclab import finetune, releases
 from paclab.errors import InputError
 from paclab.files import PRIVATE_DIR, PRIVATE_FILE
 from paclab.releases.secret import Secret
-from paclab.zo import transcript
+from paclab.zo import rules, transcript
 from paclab.zo.train import Folder, ledger_lines, probe
 from paclab.zo.update import Follower
 
 PUBLIC_FILES = ("run.json", "transcript.txt", "metrics.jsonl", "test.npy")
-PRIVATE_WORDS = ("votes", "q_plus", "charged", "realised", "posterior", "secret_index", "pool_mean", "seen", "free")
+PRIVATE_WORDS = ("votes", "q_plus", "charged", "realised", "posterior", "secret_index", "pool_mean", "seen", "free",
+                 "batch", "clipped", "signal")
 
 
 class Finding(NamedTuple):
@@ -45,7 +47,7 @@ def verify(out: Path | str, *, pool: bool = False) -> list[Finding]:
     if pool:
         findings += _pool_audit(prepared, folder, lines)
     else:
-        transcript.replay(weights, directions, lines)
+        transcript.replay(weights, directions, lines, rules.open_rule(config, run.get("release", {})))
     if run["status"] == "complete":
         rebuilt = weights.digest() == run["weights_sha256"]
         findings.append(Finding(rebuilt, f"weights rebuilt from {len(lines)} public steps have the recorded hash"))
@@ -57,11 +59,22 @@ def verify(out: Path | str, *, pool: bool = False) -> list[Finding]:
 def _arithmetic(run: dict, config: finetune.Config, lines: list[transcript.Line]) -> list[Finding]:
     lr_at = finetune.schedule(config.schedule, config.learning_rate(), config.steps)
     rates = all(line.lr == lr_at(line.t) for line in lines)
-    signs = config.method == "mezo" or all(v in (-1.0, 0.0, 1.0) for line in lines for v in line.values)
+    values = [v for line in lines for v in line.values]
+    real = releases.METHODS[config.method].real
+    right = all(map(math.isfinite, values)) if real else all(v in (-1.0, 0.0, 1.0) for v in values)
     complete = run["status"] != "complete" or len(lines) == config.steps
     return [Finding(rates, f"learning rates follow the {config.schedule} schedule from {config.learning_rate():g}"),
-            Finding(signs, "every released value is a sign" if config.method != "mezo" else "released values are real"),
-            Finding(complete, f"{len(lines)} of {config.steps} steps are recorded")]
+            Finding(right, "released values are finite numbers" if real else "every released value is a sign"),
+            Finding(complete, f"{len(lines)} of {config.steps} steps are recorded"),
+            *([_promise(run, config, len(lines))] if run["private"] and config.epsilon is not None else [])]
+
+
+def _promise(run: dict, config: finetune.Config, steps: int) -> Finding:
+    """The differential-privacy spend is a function of public constants: account for the recorded steps again."""
+    delta = 0 if config.noise == "laplace" else config.delta
+    constant, spent = releases.promise(config, run.get("release", {}), steps)
+    return Finding(constant and spent <= config.epsilon * (1 + 1e-12) and steps <= config.steps,
+                   f"{steps} steps cost epsilon {spent:.6g} of {config.epsilon:g} at delta {delta:g}")
 
 
 def _separation(folder: Folder) -> list[Finding]:

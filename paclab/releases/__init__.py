@@ -7,7 +7,7 @@ import math
 from typing import NamedTuple
 
 from paclab.errors import InputError, nearest
-from paclab.releases import pool
+from paclab.releases import dp, pool
 from paclab.releases.base import Release as Release
 from paclab.releases.base import Released as Released
 from paclab.releases.paczero import Settings, paczero
@@ -17,23 +17,33 @@ from paclab.releases.summary import summarise as summarise
 
 
 class Method(NamedTuple):
-    """A method's name for the command line, what it needs, and its learning rates on the embedded model."""
+    """A method's name for the command line, what it needs, and its learning rates on the embedded model
+    (those of the differentially private methods are mezo's: tune them)."""
 
     summary: str
     candidates: bool  # votes of candidate halves
     spends: bool  # needs a budget in nats
     lr: dict[str, float]  # track -> tuned default, embedded model
-    modules: tuple[str, ...]  # files of this folder that define it
+    modules: tuple[str, ...]  # files that define it
+    real: bool = False  # releases real numbers, not signs
+    differential: bool = False  # promises epsilon at delta
 
 
 SIGN_LR = {"ft": 1e-3, "lora": 1e-2}
-PACZERO = ("paczero", "published")
+MEZO_LR = {"ft": 2e-4, "lora": 1e-3}
+DP = ("releases/dp", "privacy/dp")
+PACZERO = ("releases/paczero", "releases/published")
 METHODS = {
-    "mezo": Method("pool mean, not private", False, False, {"ft": 2e-4, "lora": 1e-3}, ("pool",)),
-    "sign": Method("sign of the pool mean, not private", False, False, SIGN_LR, ("pool",)),
+    "mezo": Method("pool mean, not private", False, False, MEZO_LR, ("releases/pool",), True),
+    "sign": Method("sign of the pool mean, not private", False, False, SIGN_LR, ("releases/pool",)),
     "paczero-mi": Method("Gaussian channel on disagreement (as published)", True, True, SIGN_LR, PACZERO),
     "paczero-rr": Method("randomized response on disagreement", True, True, SIGN_LR, PACZERO),
     "paczero-zpl": Method("coin, skip or majority on disagreement: I = 0", True, False, SIGN_LR, PACZERO),
+    "dpzero": Method("one clipped number plus noise", False, False, MEZO_LR, DP, True, True),
+    "dp-aggzo": Method("K clipped numbers a record plus noise", False, False, MEZO_LR, DP, True, True),
+    "dp-zo": Method("clipped loss difference plus Gaussian or Laplace noise", False, False, MEZO_LR, DP, True, True),
+    "geodpzo-sc": Method("dp-aggzo, mirrored before the clip", False, False, MEZO_LR, DP, True, True),
+    "geodpzo-lc": Method("dp-aggzo, outermost pairs centred before the clip", False, False, MEZO_LR, DP, True, True),
 }
 ON_DISAGREEMENT = ("coin", "skip", "majority")
 
@@ -68,6 +78,19 @@ def check(config) -> None:
         raise InputError("compat", f"{config.compat!r} is unknown", "leave it out, or use paczero")
     if method.candidates and (config.candidates < 2 or config.candidates % 2):
         raise InputError("candidates", f"{config.candidates} is not an even number of halves", "use an even M >= 2")
+    if method.differential:
+        dp.check(config)
+    elif config.epsilon is not None:
+        raise InputError("epsilon", f"{config.method} promises no epsilon", "leave it out, or use dpzero or dp-aggzo")
+
+
+def promise(config, recorded: dict, steps: int) -> tuple[bool, float]:
+    """Whether a DP run's recorded constants follow from its settings, and the epsilon of its first `steps` steps.
+
+    A privatised normaliser is a released value: it is taken as recorded, and all else must follow from it.
+    """
+    normaliser = recorded.get("normaliser", 0.0) if config.normaliser == "private" else dp.rate(config) * config.pool
+    return normaliser > 0 and recorded == dp.public(config, normaliser), dp.spent(config, steps)
 
 
 def open_release(config, membership, secret: Secret, directions) -> Release:
@@ -76,6 +99,8 @@ def open_release(config, membership, secret: Secret, directions) -> Release:
         return pool.mezo(config.clip)
     if config.method == "sign":
         return pool.sign(config.clip)
+    if METHODS[config.method].differential:
+        return dp.differential(config, secret)
     return paczero(Settings(
         variant=config.method.removeprefix("paczero-"), membership=membership, secret=secret,
         public_coin=directions.coin, steps=config.steps, k=config.k, total=config.mi or 0.0, clip=config.clip,

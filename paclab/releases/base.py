@@ -28,7 +28,8 @@ class Release(NamedTuple):
 
     `select(t) -> indices or None`: which records are probed at step t (None: all; secret, drawn before the probe).
     info is a JSON-ready dictionary of private diagnostics; `replay(private, t, info) -> private` advances the
-    private state past a step that was already released, without drawing anything again.
+    private state past a step that was already released, without drawing anything again. `public` holds the constants
+    an update rule may read beside the released values (noise, normaliser, promise); run.json records them.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Release(NamedTuple):
     step: Callable[[Any, int, np.ndarray], tuple[Any, Released, dict]]
     replay: Callable[[Any, int, dict], Any]
     select: Callable[[int], np.ndarray | None] = lambda t: None
+    public: dict | None = None
 
 
 def clip_records(statistic: np.ndarray, clip: float | None) -> np.ndarray:
