@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -64,11 +63,10 @@ def test_budgets_in_all_and_at_the_papers_rate():
 
 
 def test_a_plan_needs_the_row_the_chapter_is_about():
-    asked = SimpleNamespace(rows=["mezo"], tracks=["ft"], seeds=2, steps=40, pool=100, held_out=0, model="embedded")
+    asked = {"tracks": ["ft"], "seeds": 2, "steps": 40, "pool": 100, "held_out": 0, "model": "embedded", "seed": 3}
     with pytest.raises(InputError, match="zpl-coin"):
-        st.plan_of(asked, 3)
-    asked.rows.append("zpl-coin")
-    plan = st.plan_of(asked, 3)
+        st.plan_of(rows=["mezo"], **asked)
+    plan = st.plan_of(rows=["mezo", "zpl-coin"], **asked)
     assert plan.seeds == [3, 4] and plan.test is None and plan.eval_every == 5
 
 

@@ -7,7 +7,7 @@ information is in nats.
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -98,13 +98,13 @@ class Plan(NamedTuple):
         return f"Left out here, present in the desk profile: {'. Also '.join(parts)}." if parts else "Nothing left out."
 
 
-def plan_of(parameters: Any, seed: int) -> Plan:
-    """The plan that a chapter's parameters ask for; raises InputError when the row it is about is missing."""
-    p = parameters
-    if "zpl-coin" not in p.rows:
+def plan_of(*, rows: list[str], tracks: list[str], seeds: int, steps: int, pool: int, held_out: int, model: str,
+            seed: int) -> Plan:
+    """The plan that the chapter's parameters ask for; raises InputError when the row it is about is missing."""
+    if "zpl-coin" not in rows:
         raise InputError("rows", "lack zpl-coin, the row that this chapter is about", "add it")
-    return Plan(p.rows, p.tracks, [seed + i for i in range(p.seeds)], p.steps, p.pool, p.held_out or None,
-                eval_every=max(1, p.steps // 8), model=p.model)
+    return Plan(rows, tracks, [seed + i for i in range(seeds)], steps, pool, held_out or None,
+                eval_every=max(1, steps // 8), model=model)
 
 
 def config(plan: Plan, seed: int, track: str, key: str) -> Config:
