@@ -47,11 +47,11 @@ def slice_figure(scales: np.ndarray, losses: np.ndarray, mu: float, pair: np.nda
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.8, 3.9))
     middle = losses[:, len(scales) // 2]
     for k, row in enumerate(losses):
-        left.plot(scales, row, **plots.line(k, 4), label=f"direction {k + 1}")
+        left.plot(1e3 * scales, row, **plots.line(k, 4), label=f"direction {k + 1}")
         ends = np.array([-mu, mu])
         right.plot(1e3 * ends, 1e3 * (pair[k] - middle[k]), **plots.line(k), label=f"direction {k + 1}")
-    left.axvspan(-mu, mu, color=plots.INK, alpha=0.35, linewidth=0)
-    left.set(xlabel="s, step along z (dark: ±μ)", ylabel="mean loss at θ + s z, nats")
+    left.axvspan(-1e3 * mu, 1e3 * mu, color=plots.INK, alpha=0.35, linewidth=0)
+    left.set(xlabel="s, in thousandths (dark: ±μ)", ylabel="mean loss at θ + s z, nats")
     left.legend()
     right.axhline(0, color=plots.INK, linewidth=0.8)
     right.set(xlabel="s, in thousandths", ylabel="change of the mean loss,\nthousandths of a nat")
@@ -182,8 +182,13 @@ def gain_table(cells: list, zero_shot: dict[int, tasks.Outcome]) -> pd.DataFrame
 
 
 def training_figure(found: pd.DataFrame, backprop: pd.DataFrame) -> Any:
-    """Dev loss and accuracy against forward-pass equivalents: mean and range over seeds, backpropagation."""
+    """Change of dev loss and accuracy since step 0 against forward-pass equivalents: mean and range over seeds."""
     import matplotlib.pyplot as plt
+
+    starts = found[found["step"] == 0].set_index(["method", "seed"])
+    keys = list(zip(found["method"], found["seed"], strict=True))
+    found = found.assign(**{c: found[c].to_numpy() - starts.loc[keys, c].to_numpy() for c in ("dev_loss", "dev_score")})
+    backprop = backprop.assign(**{c: backprop[c] - backprop[c].iloc[0] for c in ("dev_loss", "dev_score")})
 
     figure, axes = plt.subplots(1, 2, figsize=(9.8, 4.0))
     for ax, column, factor in ((axes[0], "dev_loss", 1), (axes[1], "dev_score", 100)):
@@ -193,9 +198,10 @@ def training_figure(found: pd.DataFrame, backprop: pd.DataFrame) -> Any:
             plots.band(ax, x, factor * by.min(), factor * by.mean(), factor * by.max(), index=i,
                        label=f"{method}, two-point")
         ax.plot(backprop["forwards"], factor * backprop[column], label="AdamW, backpropagation", **plots.line(5))
+        ax.axhline(0, color=plots.INK, linewidth=0.8)
         ax.set(xlabel="forward passes over the pool (backward = 2)")
-    axes[0].set(ylabel="dev loss, nats")
-    axes[1].set(ylabel="dev accuracy, %")
+    axes[0].set(ylabel="change of the dev loss, nats")
+    axes[1].set(ylabel="change of the dev accuracy, points")
     axes[0].legend()
     return figure
 
