@@ -1,10 +1,12 @@
 """Chapter 11's readings of recorded differences, against enumeration, quadrature and simulation."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from paclab.notebook import consensus_explorer as explorer
 from paclab.notebook import consensus_views as views
 from paclab.privacy import consensus
 
@@ -109,7 +111,7 @@ def test_fewer_halves_and_larger_pools_are_free_more_often(differences):
 
 def test_binned_shares_add_up(differences):
     view = views.read(differences, 32)
-    share, where, free, count = views.binned(view)
+    share, where, free, count = explorer.binned(view)
     assert count.sum() == len(view.t) and free.sum() == view.free.sum()
     assert (np.diff(where) > 0).all() and ((share >= 0) & (share <= 1)).all()
 
@@ -125,14 +127,43 @@ def test_figures_draw_and_the_explorer_reacts(differences):
     from paclab.notebook import plots
 
     arguments = {"candidates": 32, "size": 200, "clip": np.inf, "threshold": 2.5, "window": (0, 39)}
-    figure = views.explorer_figure(differences, **arguments)
-    other = views.explorer_figure(differences, **{**arguments, "candidates": 8})
+    figure = explorer.explorer_figure(differences, **arguments)
+    other = explorer.explorer_figure(differences, **{**arguments, "candidates": 8})
     assert plots.png_bytes(figure, 50) != plots.png_bytes(other, 50)
-    low, high = (views.explorer_numbers(differences, **{**arguments, "candidates": m}) for m in (64, 4))
+    low, high = (explorer.explorer_numbers(differences, **{**arguments, "candidates": m}) for m in (64, 4))
     assert float(low["f, share of free steps"]) < float(high["f, share of free steps"])
     view = views.read(differences, 32)
-    views.headline_figure(view, 32)
+    explorer.headline_figure(view, 32)
     views.training_figure({"one": [view, view]}, 5, 32)
     views.size_figure(views.by_size(differences, [4, 16], [50, 200], 1, 0))
     views.law_figure(views.law_table(np.array([1.0, 3.0]), [4], 20, 0))
     plt.close("all")
+
+
+def test_recorded_runs_are_studies_and_repeatable_settings():
+    named = views.runs(seed=3, seeds=2, steps=5, lora_steps=4, pool=60, candidates=6, model="embedded", repeats=9)
+    assert [c.seed for c in named["LoRA"]] == [3, 4] and {c.steps for c in named["full fine-tuning"]} == {5}
+    assert all(c.study and c.method == "paczero-zpl" and c.candidates == 6 for some in named.values() for c in some)
+
+
+def test_recount_uses_the_runs_own_halves(differences):
+    named = views.runs(seed=0, seeds=1, steps=40, lora_steps=1, pool=200, candidates=8, model="embedded")
+    cell = SimpleNamespace(run={"keys": {"subsets": 11}}, config=named["LoRA"][0])
+    stream = np.random.Generator(np.random.Philox(11))
+    membership = consensus.complementary_halves(200, 8, stream)
+    votes = np.sign(differences.astype(float) @ membership)
+    assert views.recount(cell, differences).tolist() == (np.abs(votes.sum(axis=1)) == 8).tolist()
+
+
+def test_half_way_is_where_the_law_is_one_half():
+    for m in (2, 16, 126):
+        assert consensus.free_step_probability(views.half_way(m), m, "complementary") == pytest.approx(0.5)
+
+
+def test_the_ladder_and_the_papers_tau(differences):
+    ladder = views.agreement_ladder(differences, [4, 16, 64])
+    assert ladder["f"].is_monotonic_decreasing and (ladder["I(half; ZPL releases), nats"] == 0).all()
+    table = views.beside_the_paper({"LoRA": [views.read(differences, 32)]}, 32)
+    sst = table[table["where"] == "paper, SST-2"].iloc[0]
+    assert 2.6 < sst["tau low"] < sst["tau"] < sst["tau high"] < 3.5  # the dossier: about 2.7 to 3.4
+    assert table.iloc[-1]["status"].startswith("not comparable")

@@ -1,7 +1,7 @@
 """What chapter 11 computes and draws: when all candidate halves of a pool agree, on recorded per-record values.
 
 Knows recorded differences [T, N] of a public pool and the consensus law. Runs no model and no release. Halves drawn
-here come from public seeds; nothing here knows a secret index.
+here come from public seeds; nothing here knows a secret index. `runs` only names the settings to record.
 """
 
 from functools import lru_cache
@@ -11,11 +11,12 @@ import numpy as np
 import pandas as pd
 from scipy import integrate, optimize, stats
 
-from paclab.notebook import plots
+from paclab.experiments import Cell
+from paclab.finetune import Config
+from paclab.notebook import plots, tables
 from paclab.privacy import consensus
 
 DRAWS = ("complementary", "independent")
-LIMIT = 4.5  # |t| shown on the axis of the law
 
 
 class View(NamedTuple):
@@ -59,83 +60,26 @@ def read(differences: np.ndarray, candidates: int, size: int | None = None, clip
                 means / unit[:, None])
 
 
-# ---------------------------------------------------------------- the explorer
+# ---------------------------------------------------------------- the recorded runs
 
 
-def explorer_figure(differences: np.ndarray, candidates: int, size: int, clip: float, threshold: float,
-                    window: tuple[int, int]) -> Any:
-    """Four small views of one reading: t over steps, candidate means, vote shares, the law."""
-    import matplotlib.pyplot as plt
+def runs(*, seed: int, seeds: int, steps: int, lora_steps: int, pool: int, candidates: int, model: str,
+         **_: Any) -> dict[str, list[Config]]:
+    """Settings of the runs to record: `seeds` of full fine-tuning and as many of LoRA, zero-leakage coin."""
+    def one(track: str, count: int, i: int) -> Config:
+        return Config(method="paczero-zpl", track=track, steps=count, pool=pool, candidates=candidates, model=model,
+                      seed=seed + i, test=100, dev=100, study=True)
 
-    view = read(differences, candidates, size, clip, window)
-    figure, axes = plt.subplots(2, 2, figsize=(9.0, 5.0), layout="none")
-    figure.subplots_adjust(left=0.075, right=0.99, top=0.94, bottom=0.105, hspace=0.46, wspace=0.2)
-    _draw_steps(axes[0, 0], view, threshold)
-    _draw_means(axes[0, 1], view)
-    axes[1, 0].hist(view.plus, bins=np.linspace(0, 1, 21), color=plots.PALETTE[4], edgecolor=plots.INK, linewidth=0.5)
-    axes[1, 0].set(xlabel="q₊: share of halves voting +1", ylabel="steps")
-    _draw_law(axes[1, 1], view, candidates, threshold)
-    for ax in axes.flat:  # text is most of the drawing time
-        ax.locator_params(axis="x", nbins=5)
-        ax.locator_params(axis="y", nbins=3)
-    return figure
+    return {"full fine-tuning": [one("ft", steps, i) for i in range(seeds)],
+            "LoRA": [one("lora", lora_steps, i) for i in range(seeds)]}
 
 
-def _draw_steps(ax: Any, view: View, threshold: float) -> None:
-    ax.axhspan(-threshold, threshold, color="#eeeeee")
-    for mask, name, index, face in ((view.free, "all halves agree: free", 0, plots.PALETTE[0]),
-                                    (~view.free, "split", 5, "white")):
-        ax.plot(view.steps[mask], view.t[mask], linestyle="none", marker=plots.MARKERS[0 if index == 0 else 1],
-                color=plots.PALETTE[index], markerfacecolor=face, markeredgecolor=plots.PALETTE[index], label=name)
-    ax.set(xlabel="step (grey: |t| below the threshold)", ylabel="pool's t")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 0.98), ncols=2, fontsize=9, borderpad=0, handletextpad=0.1)
-
-
-def _draw_means(ax: Any, view: View) -> None:
-    sharp, close = int(np.argmax(np.abs(view.t))), int(np.argmin(np.abs(view.t)))
-    for index, (i, name) in enumerate(((sharp, "largest |t|"), (close, "smallest |t|"))):
-        ax.hist(view.means[i], bins=20, histtype="stepfilled", label=f"step {view.steps[i]}: {name}",
-                color=plots.PALETTE[index], alpha=0.75, hatch=plots.HATCHES[index], edgecolor=plots.INK, linewidth=0.6)
-    ax.axvline(0, color=plots.INK, linewidth=1.2)
-    ax.set(xlabel="candidate means, in units of sd/√N", ylabel="halves")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 0.98), ncols=2, fontsize=9, borderpad=0)
-
-
-def _draw_law(ax: Any, view: View, candidates: int, threshold: float) -> None:
-    t = np.linspace(0, LIMIT, 100)
-    for i, draw in enumerate(DRAWS):
-        ax.plot(t, consensus.free_step_probability(t, candidates, draw), color=plots.PALETTE[i],
-                linestyle=plots.LINESTYLES[i])
-    seen, where, _, _ = binned(view)
-    ax.plot(where, seen, linestyle="none", marker="D", color=plots.INK)
-    ax.text(0.1, 0.62, "diamonds: share of steps\nline: (2Φ - 1)^(M/2)\ndashes: Φ^M", fontsize=9)
-    ax.axvline(threshold, color="#777777", linestyle=":", linewidth=1.4)
-    ax.set(xlabel="|t|", ylabel="P(all agree)", xlim=(0, LIMIT), ylim=(-0.04, 1.04))
-
-
-def binned(view: View, edges: tuple[float, ...] = (0, 1, 1.5, 2, 2.5, 3, 3.5, LIMIT)):
-    """(share of free steps, mean |t|, free, all) in each bin of |t| that holds a step."""
-    size = np.minimum(np.abs(view.t), LIMIT)
-    which = np.digitize(size, edges[1:-1])
-    filled = [i for i in range(len(edges) - 1) if (which == i).any()]
-    free = np.array([view.free[which == i].sum() for i in filled])
-    count = np.array([(which == i).sum() for i in filled])
-    return free / count, np.array([size[which == i].mean() for i in filled]), free, count
-
-
-def explorer_numbers(differences: np.ndarray, candidates: int, size: int, clip: float, threshold: float,
-                     window: tuple[int, int]) -> dict:
-    """The numbers behind `explorer_figure`."""
-    view = read(differences, candidates, size, clip, window)
-    law = {draw: np.mean(consensus.free_step_probability(view.t, candidates, draw)) for draw in DRAWS}
-    above = np.abs(view.t) > threshold
-    return {"steps in the window": len(view.t), "f, share of free steps": f"{view.free.mean():.3f}",
-            "f by the law, complementary halves": f"{law['complementary']:.3f}",
-            "f by the law, Φ(|t|)^M": f"{law['independent']:.3f}",
-            f"share of steps with |t| > {threshold:g}": f"{above.mean():.3f}",
-            "steps on which that test says what the vote says": f"{np.mean(above == view.free):.3f}",
-            "tau, root mean square of t": f"{np.sqrt(np.mean(view.t ** 2)):.2f}",
-            "I(secret half; releases of ZPL), nats": "0 at every setting"}
+def recount(cell: Cell, differences: np.ndarray) -> np.ndarray:
+    """Free steps counted from recorded differences [T, N] with the run's own halves: bool [T]."""
+    stream = np.random.Generator(np.random.Philox(cell.run["keys"]["subsets"]))
+    membership = consensus.complementary_halves(differences.shape[1], cell.config.candidates, stream)
+    means = consensus.candidate_means(differences, membership)
+    return consensus.unanimity(consensus.sign_votes(means)) != 0
 
 
 # ---------------------------------------------------------------- the law against simulation
@@ -228,6 +172,41 @@ def tau_for(f: float, candidates: int, draw: str = "independent") -> float:
     return float(optimize.brentq(lambda tau: consensus.expected_free_fraction(tau, candidates, draw) - f, 0.05, 200))
 
 
+def beside_the_paper(recorded: dict[str, list[View]], candidates: int) -> pd.DataFrame:
+    """The paper's whole-run f with the tau that explains it at M = 128, and ours; keys of the published claims."""
+    published = tables.load_published("paczero")
+    lines = []
+    for row in published[published["row"].str.startswith("unanimity f")].to_dict("records"):
+        low, mid, high = (tau_for((row["value"] + k * row["half_width"]) / 100, 128) for k in (-1, 0, 1))
+        lines.append({"where": f"paper, {row['row'].removeprefix('unanimity f, ')}", "M": 128, "steps": 1000,
+                      "f, %": row["value"], "± f": row["half_width"], "tau": mid, "tau low": low, "tau high": high,
+                      "status": "published f; tau by the law [our reading]"})
+    for name, views in recorded.items():
+        t = np.concatenate([v.t for v in views])
+        lines.append({"where": f"here, sentiment, {name}", "M": candidates, "steps": len(views[0].t),
+                      "f, %": 100 * np.mean([v.free.mean() for v in views]), "tau": np.sqrt(np.mean(t**2)),
+                      "status": "not comparable (0.9 M model, other text, fewer steps)"})
+    return pd.DataFrame(lines)
+
+
+def agreement_ladder(differences: np.ndarray, candidates: list[int]) -> pd.DataFrame:
+    """f and the largest t that still splits, by M, on the same recorded steps; zero nats on every line."""
+    lines = []
+    for m in candidates:
+        view = read(differences, m)
+        split = np.abs(view.t[~view.free])
+        lines.append({"M": m, "f": view.free.mean(), "prior of each half": 1 / m,
+                      "half-way |t| of the law": half_way(m),
+                      "largest |t| that was split": split.max() if split.size else np.nan,
+                      "I(half; ZPL releases), nats": 0})
+    return pd.DataFrame(lines)
+
+
+def half_way(candidates: int) -> float:
+    """The |t| at which agreement of complementary halves is as likely as not."""
+    return float(stats.norm.ppf((1 + 0.5 ** (2 / candidates)) / 2))
+
+
 def by_size(differences: np.ndarray, candidates: list[int], sizes: list[int], repeats: int, seed: int) -> pd.DataFrame:
     """Measured f of recorded steps against the law at their own t, for random sub-pools and fresh halves."""
     rows = []
@@ -292,17 +271,4 @@ def training_figure(runs: dict[str, list[View]], window: int, candidates: int) -
     left.set(xlabel="step", ylabel=f"τ over {window} steps", ylim=(0, None))
     right.set(xlabel="step (thin lines: the law)", ylabel=f"f over {window} steps", ylim=(0, 1.02))
     left.legend(loc="best")
-    return figure
-
-
-def headline_figure(view: View, candidates: int) -> Any:
-    """Every step of a run by its t: free steps filled, split ones hollow, the edge of agreement shaded."""
-    import matplotlib.pyplot as plt
-
-    figure, ax = plt.subplots(figsize=(8.4, 4.0))
-    half = float(optimize.brentq(lambda t: consensus.free_step_probability(t, candidates, "complementary") - 0.5,
-                                 0, 9))
-    _draw_steps(ax, view, half)
-    ax.set(xlabel=f"step (grey: agreement of {candidates} halves less likely than not, |t| < {half:.2f})",
-           ylabel="pool mean in standard errors, t")
     return figure
