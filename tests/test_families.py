@@ -59,6 +59,7 @@ def test_universe_and_law(case):
     strings, masses, unseen = brute(case)
     assert len(set(strings)) == FIRST and [case.rank(u) for u in strings] == list(range(1, FIRST + 1))
     assert (masses >= 0).all() and masses.sum() <= 1 + 1e-9
+    assert all(case.supports(u) == (m > 0) for u, m in zip(strings[:60], masses[:60], strict=True))
     assert unseen < (0.25 if case.name in ("prefixes", "regular") else 1e-9)
 
 

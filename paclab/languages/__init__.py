@@ -7,8 +7,7 @@ from paclab.languages.numbers import CoSingletons, GenerationExample, Multiples,
 from paclab.languages.words import Prefixes
 
 FAMILIES: dict[str, type[Family]] = {
-    cls.name: cls
-    for cls in (TwoAtoms, Multiples, Residues, CoSingletons, Prefixes, Regular, GenerationExample)
+    cls.name: cls for cls in (TwoAtoms, Multiples, Residues, CoSingletons, Prefixes, Regular, GenerationExample)
 }
 
 

@@ -128,9 +128,7 @@ class Regular(Words):
         open_probability("stop", self.stop)
         probability("eta", self.eta)
         if not isinstance(self.target, Automaton):
-            raise InputError(
-                "target", f"{self.target!r} is not an automaton", f"choose from TARGETS: {list(TARGETS)}"
-            )
+            raise InputError("target", f"{self.target!r} is not an automaton", f"choose from TARGETS: {list(TARGETS)}")
         whole("most", self.most, whole("least", self.least, 1), MOST_STATES)
         if self.chance(self.target) == 0:
             raise InputError("target", "its language is empty", "choose a target with at least one word")
@@ -161,9 +159,7 @@ class Regular(Words):
             matrix[end, start] -= (1 - self.stop) / 2
         visits = np.linalg.solve(matrix, np.eye(len(states))[0])
         patterns = (tuple(m.accepting[q] for m, q in zip(machines, here, strict=True)) for here in states)
-        return merge(
-            ((p, self.stop * float(v)) for p, v in zip(patterns, visits, strict=True)), len(machines)
-        )
+        return merge(((p, self.stop * float(v)) for p, v in zip(patterns, visits, strict=True)), len(machines))
 
     def contains(self, i, u):
         return self.automaton(i).accepts(u)
@@ -176,6 +172,9 @@ class Regular(Words):
         free = self.stop * ((1 - self.stop) / 2) ** len(u)
         hit = (1 - self.eta) / self.chance(self.target) if self.target.accepts(u) else 0.0
         return free * (hit + self.eta)
+
+    def supports(self, u):
+        return self.eta > 0 or self.target.accepts(u)
 
     def sample(self, n, rng):
         free = rng.random(n) < self.eta

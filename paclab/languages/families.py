@@ -62,6 +62,10 @@ class Family(ABC):
         """D(u)."""
 
     @abstractmethod
+    def supports(self, u: String) -> bool:
+        """Whether D(u) > 0, also where the mass is below the smallest float."""
+
+    @abstractmethod
     def sample(self, n: int, rng: np.random.Generator) -> list[String]:
         """n independent strings from D."""
 
@@ -168,6 +172,9 @@ class TwoAtoms(Family):
         if u in ("a", "b"):
             return self.alpha if u == "a" else self.beta
         return self.tail_mass * 0.5 ** int(u[1:])
+
+    def supports(self, u):
+        return (self.alpha if u == "a" else self.beta if u == "b" else self.tail_mass) > 0
 
     def sample(self, n, rng):
         kinds = rng.choice(

@@ -19,9 +19,7 @@ from paclab.languages.checks import horizon_size, positive, whole
 from paclab.languages.families import Family, String
 from paclab.languages.identify import ADJACENCIES
 
-SENSITIVITY = (
-    1.0  # of every window score, under both adjacencies: a minimum of counts that each move by at most 1
-)
+SENSITIVITY = 1.0  # of every window score, under both adjacencies: a minimum of counts that each move by at most 1
 
 
 class Pointer(NamedTuple):
@@ -99,10 +97,7 @@ def pair_scores(counts: ArrayLike, members: np.ndarray, n: int, g: int) -> np.nd
     The window is not known: it is searched together with the language (paper 4, design 3).
     """
     h, g = members.shape[1], whole("g", g, 1)
-    each = [
-        t - h / g * deficits(minima(np.asarray(counts)[..., :t], members[:, :t], n), g)
-        for t in range(1, h + 1)
-    ]
+    each = [t - h / g * deficits(minima(np.asarray(counts)[..., :t], members[:, :t], n), g) for t in range(1, h + 1)]
     return np.stack(each, axis=-1)
 
 

@@ -68,11 +68,12 @@ class Multiples(_Numbers):
         third = (1 - self.eta) * (1 - self.rho) * self.rho ** (u // 3 - 1) if u % 3 == 0 else 0.0
         return third + self.eta * (1 - self.rho) * self.rho ** (u - 1)
 
+    def supports(self, u):
+        return self.eta > 0 or u % 3 == 0
+
     def sample(self, n, rng):
         mixed = rng.random(n) < self.eta
-        return [
-            g if m else 3 * g for m, g in zip(mixed.tolist(), geometric(rng, 1 - self.rho, n), strict=True)
-        ]
+        return [g if m else 3 * g for m, g in zip(mixed.tolist(), geometric(rng, 1 - self.rho, n), strict=True)]
 
     def error(self, i):
         p = prime(i)
@@ -154,6 +155,9 @@ class Residues(_Numbers):
         i = u % len(self.masses) + 1
         return self.masses[i - 1] * 0.5 ** ((u - self.first(i)) // len(self.masses) + 1)
 
+    def supports(self, u):
+        return self.masses[u % len(self.masses)] > 0
+
     def sample(self, n, rng):
         d = len(self.masses)
         which = rng.choice(d, size=n, p=np.array(self.masses) / sum(self.masses)).tolist()
@@ -207,6 +211,9 @@ class CoSingletons(_Numbers):
 
     def mass(self, u):
         return (1 - self.rho) * self.rho ** (u - 1)
+
+    def supports(self, u):
+        return True
 
     def sample(self, n, rng):
         return geometric(rng, 1 - self.rho, n)
@@ -268,13 +275,14 @@ class GenerationExample(_Numbers):
     def mass(self, u):
         return 0.0 if u % 2 else (1 - self.rho) * self.rho ** (u // 2 - 1)
 
+    def supports(self, u):
+        return u % 2 == 0
+
     def sample(self, n, rng):
         return [2 * g for g in geometric(rng, 1 - self.rho, n)]
 
     def error(self, i):
-        return math.fsum(
-            mass for pattern, mass in self.cells(7).items() if not pattern[self.check_window(i) - 1]
-        )
+        return math.fsum(mass for pattern, mass in self.cells(7).items() if not pattern[self.check_window(i) - 1])
 
     @cached_property
     def _best(self):
@@ -287,9 +295,7 @@ class GenerationExample(_Numbers):
     def cells(self, k):
         k = self.check_window(k)
         few = [(self._pattern(u), self.mass(u)) for u in (2, 4)]
-        cycle = -math.expm1(
-            6 * math.log(self.rho)
-        )  # from 6 on, the pattern of x = 2j depends on j mod 6 only
+        cycle = -math.expm1(6 * math.log(self.rho))  # from 6 on, the pattern of x = 2j depends on j mod 6 only
         return merge([*few, *((self._pattern(2 * j), self.mass(2 * j) / cycle) for j in range(3, 9))], k)
 
     def _pattern(self, u: int) -> Pattern:

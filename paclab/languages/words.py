@@ -92,10 +92,11 @@ class Prefixes(Words):
     def mass(self, u):
         return self.starts(u) * self.stop if len(u) >= self.depth else 0.0
 
+    def supports(self, u):
+        return len(u) >= self.depth and self.starts(u[: self.depth]) > 0
+
     def sample(self, n, rng):
-        leaf = rng.choice(
-            len(self.leaves), size=n, p=[m / math.fsum(self.leaves) for m in self.leaves]
-        ).tolist()
+        leaf = rng.choice(len(self.leaves), size=n, p=[m / math.fsum(self.leaves) for m in self.leaves]).tolist()
         lengths = (rng.geometric(self.stop, n) - 1).tolist()
         return [
             word(len(self.leaves) + x) + "".join(rng.choice(["a", "b"], size=m))
@@ -111,9 +112,7 @@ class Prefixes(Words):
 
     @property
     def _best(self):
-        return best_index(
-            [self.error(1), self.error(2)]
-        )  # deeper prefixes are never better than their parent
+        return best_index([self.error(1), self.error(2)])  # deeper prefixes are never better than their parent
 
     i_star = property(lambda self: self._best[0])
     gap = property(lambda self: self._best[1])
