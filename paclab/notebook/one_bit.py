@@ -66,7 +66,7 @@ def bounds_figure() -> Any:
         for q, _ in SHARES[::2]:
             left.loglog(sigma, rule(q, sigma), label=name if q == 0.5 else None, **plots.line(i, 20))
     for q, label in SHARES[::2]:
-        left.text(28, channels.gaussian_mi(q, 28) * 4.5, f"q = {label}", fontsize=9.5, ha="right")
+        left.text(28, channels.gaussian_mi(q, 28) * 12, f"q = {label}", fontsize=9.5, ha="right")
     left.set(xlabel="noise σ", ylabel="mutual information, nats", ylim=(1e-5, 30))
     left.legend(loc="lower left")
     for i, (q, label) in enumerate(SHARES):
@@ -106,7 +106,7 @@ def overspend_figure() -> Any:
     import matplotlib.pyplot as plt
 
     figure, ax = plt.subplots()
-    betas = np.geomspace(3e-8, 1e-3, 240)
+    betas = np.geomspace(5e-8, 1e-3, 240)
     for i, (q, label) in enumerate(SHARES):
         ax.loglog(betas, overspend(q, betas), label=f"published, q = {label}", **plots.line(i, 24))
     ax.axhline(1, color=plots.INK, linewidth=2.2)
@@ -117,7 +117,7 @@ def overspend_figure() -> Any:
         place = total / steps * (1.07 if side == "left" else 0.94)
         ax.text(place, 13.0, f"{total:g} nats,\nT = {steps}", fontsize=8.5, ha=side)
     ax.set(xlabel="target β of one step, nats", ylabel="nats spent / nats claimed", ylim=(0.3, 22),
-           xlim=(1.1e-8, 1.6e-3))
+           xlim=(2e-8, 1.6e-3))
     ax.set_yticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"])
     ax.legend(loc="center right", bbox_to_anchor=(1.0, 0.66))
     return figure
