@@ -117,7 +117,7 @@ def overspend_figure() -> Any:
         place = total / steps * (1.07 if side == "left" else 0.94)
         ax.text(place, 13.0, f"{total:g} nats,\nT = {steps}", fontsize=8.5, ha=side)
     ax.set(xlabel="target β of one step, nats", ylabel="nats spent / nats claimed", ylim=(0.3, 22),
-           xlim=(2e-8, 1.6e-3))
+           xlim=(1.3e-8, 1.6e-3))
     ax.set_yticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"])
     ax.legend(loc="center right", bbox_to_anchor=(1.0, 0.66))
     return figure
