@@ -146,13 +146,13 @@ def test_recorded_runs_are_studies_and_repeatable_settings():
     assert all(c.study and c.method == "paczero-zpl" and c.candidates == 6 for some in named.values() for c in some)
 
 
-def test_recount_uses_the_runs_own_halves(differences):
+def test_a_run_is_read_with_its_own_halves(differences):
     named = views.runs(seed=0, seeds=1, steps=40, lora_steps=1, pool=200, candidates=8, model="embedded")
     cell = SimpleNamespace(run={"keys": {"subsets": 11}}, config=named["LoRA"][0])
     stream = np.random.Generator(np.random.Philox(11))
     membership = consensus.complementary_halves(200, 8, stream)
     votes = np.sign(differences.astype(float) @ membership)
-    assert views.recount(cell, differences).tolist() == (np.abs(votes.sum(axis=1)) == 8).tolist()
+    assert views.own(cell, differences).free.tolist() == (np.abs(votes.sum(axis=1)) == 8).tolist()
 
 
 def test_half_way_is_where_the_law_is_one_half():

@@ -54,9 +54,13 @@ def read(differences: np.ndarray, candidates: int, size: int | None = None, clip
     if np.isfinite(clip):
         bound = clip * np.median(np.abs(values))
         values = np.clip(values, -bound, bound)
-    means = consensus.candidate_means(values, halves(values.shape[1], candidates, draw, seed))
+    return _view(values, halves(values.shape[1], candidates, draw, seed), first)
+
+
+def _view(values: np.ndarray, membership: np.ndarray, first: int = 0) -> View:
+    means = consensus.candidate_means(values, membership)
     unit = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
-    return View(np.arange(first, last + 1), consensus.pool_t_statistic(values), np.mean(means > 0, axis=1),
+    return View(first + np.arange(len(values)), consensus.pool_t_statistic(values), np.mean(means > 0, axis=1),
                 means / unit[:, None])
 
 
@@ -74,12 +78,11 @@ def runs(*, seed: int, seeds: int, steps: int, lora_steps: int, pool: int, candi
             "LoRA": [one("lora", lora_steps, i) for i in range(seeds)]}
 
 
-def recount(cell: Cell, differences: np.ndarray) -> np.ndarray:
-    """Free steps counted from recorded differences [T, N] with the run's own halves: bool [T]."""
+def own(cell: Cell, differences: np.ndarray) -> View:
+    """A run's recorded differences [T, N] read with the run's own candidate halves."""
     stream = np.random.Generator(np.random.Philox(cell.run["keys"]["subsets"]))
-    membership = consensus.complementary_halves(differences.shape[1], cell.config.candidates, stream)
-    means = consensus.candidate_means(differences, membership)
-    return consensus.unanimity(consensus.sign_votes(means)) != 0
+    return _view(np.asarray(differences, dtype=np.float64),
+                 consensus.complementary_halves(differences.shape[1], cell.config.candidates, stream))
 
 
 # ---------------------------------------------------------------- the law against simulation
