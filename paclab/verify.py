@@ -107,5 +107,7 @@ def _pool_audit(prepared: finetune.Prepared, folder: Folder, lines: list[transcr
     spent = infos[len(lines) - 1].get("charged", 0.0) if lines else 0.0
     total = prepared.config.mi or 0.0
     note = f": first at step {wrong[0]}" if wrong else ""
-    return [Finding(not wrong, f"votes, values and charges recomputed from the pool agree at every step{note}"),
-            Finding(spent <= total, f"charged {spent:.6g} of {total:g} nats")]
+    agree = Finding(not wrong, f"votes, values and charges recomputed from the pool agree at every step{note}")
+    if releases.METHODS[prepared.config.method].differential:  # its charge is public arithmetic: see _promise
+        return [agree._replace(text=f"batches, clipped sums and noise recomputed from the pool agree{note}")]
+    return [agree, Finding(spent <= total, f"charged {spent:.6g} of {total:g} nats")]

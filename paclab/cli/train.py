@@ -55,14 +55,29 @@ def register(app: typer.Typer) -> None:
     def train_command(
         out: Annotated[Path, typer.Option(help="folder of the new run")],
         task: Annotated[str, typer.Option(help="sentiment, qa (F1), qa-ce (answer cross-entropy), lm")] = "sentiment",
-        method: Annotated[str, typer.Option(help="mezo, sign, paczero-mi, paczero-rr, paczero-zpl")] = "paczero-zpl",
+        method: Annotated[str, typer.Option(help="mezo, sign, paczero-mi, paczero-rr, paczero-zpl, dpzero, dp-aggzo, "
+                                                 "dp-zo, geodpzo-sc, geodpzo-lc")] = "paczero-zpl",
         steps: Annotated[int, typer.Option(help="zeroth-order steps")] = _DEFAULTS["steps"],
         pool: Annotated[int, typer.Option(help="records N in the pool")] = _DEFAULTS["pool"],
         candidates: Annotated[int, typer.Option(help="candidate halves M, even")] = _DEFAULTS["candidates"],
         lr: Annotated[float | None, typer.Option(help="learning rate; default: tuned for method and track")] = None,
-        clip: Annotated[float | None, typer.Option(help="bound on a record's projected gradient")] = None,
+        clip: Annotated[float | None, typer.Option(help="bound on a record's projected gradient (dp-aggzo, geodpzo: "
+                                                        "on its mean vector; dp-zo: on its loss difference)")] = None,
         mi: Annotated[float | None, typer.Option(help="total budget in nats (paczero-mi, paczero-rr)")] = None,
-        k: Annotated[int, typer.Option(help="directions, and released bits, a step")] = 1,
+        epsilon: Annotated[float | None, typer.Option(help="promise of the whole run (DP methods)")] = None,
+        delta: Annotated[float, typer.Option(help="delta of that promise")] = _DEFAULTS["delta"],
+        sampling: Annotated[float | None, typer.Option(help="Poisson rate of a record; default: 64 / pool")] = None,
+        accountant: Annotated[str, typer.Option(help="pld, rdp or rdp-published")] = "pld",
+        adjacency: Annotated[str, typer.Option(help="add-remove or replace-one")] = "add-remove",
+        noise: Annotated[str, typer.Option(help="gaussian, or laplace for pure epsilon (dp-zo)")] = "gaussian",
+        normaliser: Annotated[str, typer.Option(help="expected batch, or private (noisy count)")] = "expected",
+        rule: Annotated[str, typer.Option(help="plain, fixed (--factor), sage, sage-oracle (not private)")] = "plain",
+        gain: Annotated[str, typer.Option(help="wiener, linear or sqrt (sage)")] = "wiener",
+        tracking: Annotated[float | None, typer.Option(help="decay of the tracked energy (sage)")] = None,
+        warmup: Annotated[int | None, typer.Option(help="steps before the reference is frozen (sage)")] = None,
+        alpha_min: Annotated[float, typer.Option(help="smallest factor (sage)")] = _DEFAULTS["alpha_min"],
+        factor: Annotated[float | None, typer.Option(help="the constant factor of --rule fixed")] = None,
+        k: Annotated[int, typer.Option(help="directions, and released values, a step")] = 1,
         track: Annotated[str, typer.Option(help="ft (all weights) or lora (q and v)")] = "ft",
         model: Annotated[str, typer.Option(help="embedded, a folder, or hub:NAME")] = "embedded",
         source: Annotated[str, typer.Option(help="embedded, a file, files:DIR, or hub:NAME")] = "embedded",
@@ -79,7 +94,7 @@ def register(app: typer.Typer) -> None:
         max_new_tokens: Annotated[int | None, typer.Option(help="longest generated answer (qa)")] = None,
         study: Annotated[bool, typer.Option(help="reproducible, not private: secrets derive from --seed")] = False,
     ) -> None:
-        """Fine-tune a language model; only signs (or, non-privately, scalars) leave the private side."""
+        """Fine-tune a language model; only signs, or clipped and noised numbers, leave the private side."""
         from paclab import finetune, models
 
         given = {name: value for name, value in locals().items() if name in _DEFAULTS}

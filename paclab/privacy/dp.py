@@ -70,8 +70,8 @@ def epsilon(noise_multiplier: float, sampling: float, steps: int, delta: float, 
             adjacency: str = "add-remove") -> float:
     """Epsilon at `delta` after `steps` Poisson-sampled Gaussian releases; an upper bound.
 
-    Under replace-one one record moves the sum by up to twice the clip; only `pld` accounts for it (joint
-    convexity: the profile is q H(A1 || A1'), Balle, Barthe and Gaboardi 2018, both ways). Raises InputError.
+    Under replace-one one record moves the sum by up to twice the clip; only `pld` accounts for it. Raises
+    InputError.
     """
     check(None, delta, sampling, steps, accountant, adjacency)
     if not noise_multiplier > 0:
@@ -94,16 +94,26 @@ def epsilon(noise_multiplier: float, sampling: float, steps: int, delta: float, 
 
 
 def _replace_one(noise_multiplier: float, sampling: float):
-    """A dominating privacy-loss distribution of one replace-one step, symmetric in the two neighbours."""
-    reach = 2 / noise_multiplier  # distance of the two means in noise units
-    limit = math.log1p(sampling * math.expm1(reach * (reach / 2 + 10))) + GRID  # tail below 1e-20
-    top = math.ceil(limit / GRID)
+    """Privacy loss of one replace-one step, from the dominating pair (1-q) N(0) + q N(+u) against N(-u), u = 1/sigma.
+
+    Why no other pair of records is worse [ours]: with advanced joint convexity (Balle, Barthe, Gaboardi 2018) the
+    profile is q H(N(x) || (1-b) N(0) + b N(x')); the optimal event is upward closed in <x, y> and <x - x', y>, so
+    moving x' straight to -x cannot lower it when <x, x'> <= |x|^2, nor can lengthening x; in the remaining case
+    both distances are below the clip, and convexity bounds the profile by that of N(u) against N(0), which is lower.
+    """
+    u = 1 / noise_multiplier
+    rest, weight = 1 - sampling, sampling * math.exp(-u * u / 2)
+    edge = u + 10.0  # beyond it lies less than 1e-23
+    top = math.ceil((math.log(rest + weight * math.exp(min(u * edge, 700))) - math.log(
+        rest + weight * math.exp(-u * edge))) / GRID) + 1
     losses = np.arange(0, top + 1) * GRID
-    inner = np.log1p(np.expm1(losses) / sampling)
-    up, down = reach / 2 - inner / reach, -reach / 2 - inner / reach
-    upper = sampling * (special.ndtr(up) - np.exp(inner + special.log_ndtr(down)))
-    upper = np.maximum(upper, 0.0)
-    lower = -np.expm1(-losses) + np.exp(-losses) * upper  # H(1/a) = 1 - 1/a + H(a) / a for symmetric neighbours
+    ratio = np.exp(losses)
+    half = rest * np.expm1(losses)
+    cut = np.log((half + np.sqrt(half**2 + 4 * weight**2 * ratio)) / (2 * weight)) / u
+    tail = rest * special.ndtr(-cut)
+    upper = np.maximum(tail + sampling * special.ndtr(u - cut)
+                       - ratio * (tail + sampling * special.ndtr(-u - cut)), 0.0)
+    lower = -np.expm1(-losses) + upper / ratio  # H at the reciprocal, for two neighbours that are mirror images
     grid = np.concatenate([-np.arange(top, 0, -1), np.arange(0, top + 1)])
     deltas = np.concatenate([lower[:0:-1], upper])
     pmf = pld.pld_pmf.create_pmf_pessimistic_connect_dots(GRID, grid, deltas)
@@ -177,6 +187,16 @@ def savings(target: float, sampling: float, steps: int, delta: float = 1e-5) -> 
     """Noise multipliers at the full epsilon by accountant; add/remove adjacency."""
     by = [noise_multiplier(target, sampling, steps, delta, name) for name in ("rdp-published", "rdp", "pld")]
     return Savings(*by, 1 - by[2] / by[0])
+
+
+def advantage(noise_multiplier: float, sampling: float, steps: int) -> float:
+    """Attack level: delta at epsilon 0, i.e. 2 p - 1 for the best membership guess at prior 1/2; an upper bound.
+
+    Add/remove adjacency; the attacker knows all other records, the directions and every released value.
+    """
+    check(None, None, sampling, steps)
+    event = gaussian_event(noise_multiplier, sampling, steps)
+    return float(pld.PLDAccountant(value_discretization_interval=GRID).compose(event).get_delta(0.0))
 
 
 def laplace_epsilon(scale: float, sampling: float, steps: int, delta: float = 0.0,

@@ -158,11 +158,13 @@ def guarantee(config) -> str:
 
 def clip_vectors(vectors: np.ndarray, clip: float) -> tuple[np.ndarray, float]:
     """Columns [K, n] scaled to Euclidean norm at most clip, and the share that was scaled."""
-    norms = np.linalg.norm(vectors, axis=0)
-    over = norms > clip
-    scale = np.ones_like(norms)
-    scale[over] = clip / norms[over]
-    return vectors * scale, float(over.mean()) if norms.size else 0.0
+    peaks = np.abs(vectors).max(axis=0)
+    peaks[peaks < 1e-290] = 1.0
+    shapes = vectors / peaks  # squares of huge values would overflow, and a crash would tell of a record
+    norms = np.linalg.norm(shapes, axis=0)
+    over = norms > clip / peaks
+    clipped = np.where(over, shapes * (clip / np.where(over, norms, 1.0)), vectors)
+    return clipped, float(over.mean()) if norms.size else 0.0
 
 
 def localised(vectors: np.ndarray) -> np.ndarray:
