@@ -212,14 +212,12 @@ def audit(sizes: Sequence[int], f: float, eps: Sequence[float], delta: float) ->
 
 
 def families_table(n: int, eps: float, samples: int, seed: int) -> pd.DataFrame:
-    """Six families: best index, gap, the horizon that the theorem needs, and the excess risk of three rules
+    """Six families: best index, gap, the horizon that the theorem needs, and the excess risk of two rules
     at n."""
     rows = []
     for law in (TwoAtoms(), Multiples(), Residues(), Prefixes(), Regular(), CoSingletons()):
         need = math.inf if law.gap == 0 else max(law.i_star, 3 / law.gap, 2.0)
-        f = min(max(need, 6.0), 6.0 if law.name in ("multiples", "co-singletons") else 30.0)
-        if law.languages is None:
-            f = min(f, 7.0)
+        f = min(max(need, 6.0), 30.0 if law.languages else 7.0)
         k = identify.horizon(f, law.languages).k
         row = {"family": law.name, "i*": law.i_star, "gap c": law.gap, "f needed": need, "f used": f, "k": k}
         for rule, title in (("margin", "not private"), ("em", "pure DP")):
