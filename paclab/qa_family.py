@@ -1,10 +1,10 @@
 """Templated reading comprehension: a public and a private family of short passages with extractive questions.
 
 Knows entities, templates and how to draw a passage; knows no prompt, no model and no metric. Every name is
-invented from syllables. The families share their structure (four facts about one thing) and differ in kinds
-of thing, names, years, verbs and sentence frames: that shift sets how much a model trained on the public
-family has left to learn. Records have SQuAD's fields `title`, `context`, `question`, `answers`, and every
-answer is a span of its context.
+invented from syllables. The families share their structure (four facts about one thing), numbers, syllables
+and adjectives; they differ in kinds of thing, first names, objects, verbs, sentence frames and questions.
+That shift sets how much a model trained on the public family has left to learn. Records have SQuAD's fields
+`title`, `context`, `question`, `answers`, and every answer is a span of its context.
 """
 
 from typing import Any, NamedTuple
@@ -46,123 +46,28 @@ class Passage(NamedTuple):
     pairs: tuple[tuple[str, str], ...]
 
 
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+# Shared by both families: a small model learns to find an answer, hardly to copy word pieces it never saw.
+HEADS = _words("Bel Cor Dal Fen Gar Hol Kel Lor Mar Nor Pel Ros Sal Tor Vel Wes Al Bran Dor Har Lan Mel Ost Ren")
+TAILS = _words("den ford ley mont ton vale wick by ham more stead field gate lin mar ney ridge ster well wood")
+ADJECTIVES = _words("old red large silver wooden rare blue famous small golden quiet painted")
+YEARS, COUNTS = (1700, 1999), (11, 98)
+
 PUBLIC = Family(
-    kinds=(
-        "Museum",
-        "Bridge",
-        "School",
-        "Club",
-        "Library",
-        "Theatre",
-        "Park",
-        "Hospital",
-        "College",
-        "Market",
+    kinds=_words("Museum Bridge School Club Library Theatre Park Hospital College Market"),
+    heads=HEADS,
+    tails=TAILS,
+    given=_words(
+        "Anna Bruno Clara David Elena Frank Greta Henry Irene James Karen Louis "
+        "Maria Nina Oscar Paula Robert Sarah Thomas Victor Walter Alice Peter Julia"
     ),
-    heads=(
-        "Bel",
-        "Cor",
-        "Dal",
-        "Fen",
-        "Gar",
-        "Hol",
-        "Kel",
-        "Lor",
-        "Mar",
-        "Nor",
-        "Pel",
-        "Ros",
-        "Sal",
-        "Tor",
-        "Vel",
-        "Wes",
-        "Al",
-        "Bran",
-        "Dor",
-        "Har",
-        "Lan",
-        "Mel",
-        "Ost",
-        "Ren",
-    ),
-    tails=(
-        "den",
-        "ford",
-        "ley",
-        "mont",
-        "ton",
-        "vale",
-        "wick",
-        "by",
-        "ham",
-        "more",
-        "stead",
-        "field",
-        "gate",
-        "lin",
-        "mar",
-        "ney",
-        "ridge",
-        "ster",
-        "well",
-        "wood",
-    ),
-    given=(
-        "Anna",
-        "Bruno",
-        "Clara",
-        "David",
-        "Elena",
-        "Frank",
-        "Greta",
-        "Henry",
-        "Irene",
-        "James",
-        "Karen",
-        "Louis",
-        "Maria",
-        "Nina",
-        "Oscar",
-        "Paula",
-        "Robert",
-        "Sarah",
-        "Thomas",
-        "Victor",
-        "Walter",
-        "Alice",
-        "Peter",
-        "Julia",
-    ),
-    adjectives=(
-        "old",
-        "red",
-        "large",
-        "silver",
-        "wooden",
-        "rare",
-        "blue",
-        "famous",
-        "small",
-        "golden",
-        "quiet",
-        "painted",
-    ),
-    things=(
-        "clocks",
-        "gardens",
-        "maps",
-        "towers",
-        "paintings",
-        "horses",
-        "windows",
-        "books",
-        "boats",
-        "bells",
-        "statues",
-        "coins",
-    ),
-    years=(1700, 1999),
-    counts=(11, 98),
+    adjectives=ADJECTIVES,
+    things=_words("clocks gardens maps towers paintings horses windows books boats bells statues coins"),
+    years=YEARS,
+    counts=COUNTS,
     relations=(
         Relation(
             "person",
@@ -258,85 +163,16 @@ PUBLIC = Family(
 
 PRIVATE = Family(
     kinds=("Abbey", "Ferry", "Lighthouse", "Observatory", "Brewery", "Orchard", "Railway", "Festival"),
-    heads=(
-        "Yar",
-        "Zim",
-        "Quor",
-        "Thal",
-        "Ush",
-        "Eld",
-        "Ix",
-        "Jor",
-        "Krev",
-        "Ny",
-        "Oph",
-        "Pra",
-        "Skel",
-        "Trov",
-        "Umb",
-        "Vash",
-        "Wyl",
-        "Xan",
-        "Drun",
-        "Grim",
-    ),
-    tails=(
-        "adra",
-        "bek",
-        "corra",
-        "dune",
-        "esk",
-        "gorn",
-        "hult",
-        "ika",
-        "jarn",
-        "kesh",
-        "lund",
-        "mira",
-        "nok",
-        "osta",
-        "pura",
-        "rask",
-        "tash",
-        "ulm",
-    ),
-    given=(
-        "Agnes",
-        "Boris",
-        "Cecil",
-        "Delia",
-        "Edgar",
-        "Fiona",
-        "Gordon",
-        "Hilda",
-        "Ivan",
-        "Joan",
-        "Kurt",
-        "Lydia",
-        "Milton",
-        "Norma",
-        "Otto",
-        "Phyllis",
-        "Rufus",
-        "Stella",
-        "Trevor",
-        "Ursula",
+    heads=HEADS,
+    tails=TAILS,
+    given=_words(
+        "Agnes Boris Cecil Delia Edgar Fiona Gordon Hilda Ivan Joan "
+        "Kurt Lydia Milton Norma Otto Phyllis Rufus Stella Trevor Ursula"
     ),
     adjectives=("strange", "heavy", "green", "broken", "ancient", "sweet", "white", "noisy", "tiny", "dark"),
-    things=(
-        "lamps",
-        "apples",
-        "songs",
-        "engines",
-        "ropes",
-        "letters",
-        "masks",
-        "barrels",
-        "stones",
-        "lenses",
-    ),
-    years=(1400, 1699),
-    counts=(102, 480),
+    things=_words("lamps apples songs engines ropes letters masks barrels stones lenses"),
+    years=YEARS,
+    counts=COUNTS,
     relations=(
         Relation(
             "person",
@@ -370,7 +206,7 @@ PRIVATE = Family(
                 "{it} serves the village of {a} .",
                 "From {a} it is a short walk to {it} .",
             ),
-            ("Near which village does {n} lie?", "Which village does {n} serve?", "What place is {n} near?"),
+            ("Where does {n} lie?", "Which village does {n} serve?", "Where is the village near {n}?"),
         ),
         Relation(
             "thing",

@@ -24,7 +24,7 @@ class Recipe:
     positions: int = 256
     row_tokens: int = 96
     steps: int = 6000
-    prompted_steps: int = 100
+    prompted_steps: int = 120
     text_rows: int = 24
     question_rows: int = 8
     prompted_rows: int = 64
