@@ -130,11 +130,13 @@ def _recorder(folder: Path):
 
 
 def statistics(cell: Cell) -> np.ndarray:
-    """The recorded statistic of a cell: float32 [steps, K, N]."""
+    """The recorded statistic of a cell: float32 [steps, K, N]; sampled batches are filled up with NaN."""
     files = sorted((cell.folder / "statistic").glob("*.npy"))
     if not files:
         raise InputError("record", f"{cell.folder.name} recorded no per-record values", "run it with record=True")
-    return np.stack([np.load(path) for path in files])
+    steps = [np.load(path) for path in files]
+    widest = max(step.shape[1] for step in steps)
+    return np.stack([np.pad(step, ((0, 0), (0, widest - step.shape[1])), constant_values=np.nan) for step in steps])
 
 
 def workers() -> int:

@@ -375,6 +375,8 @@ def tiny(tmp_path_factory):
                                         bos_token_id=0, eos_token_id=0))
     module.save_pretrained(folder)
     train_tokenizer(["It was terrible", "It was great"] * 50, 300).save_pretrained(folder)
+    rows = "".join(f"film {i} {'shines' if i % 2 else 'drags'} for {i * i % 17} hours,{i % 2}\n" for i in range(60))
+    (folder / "films.csv").write_text("sentence,label\n" + rows)
     return str(folder)
 
 
@@ -388,7 +390,7 @@ RUNS = [{"method": "dpzero", "k": 1}, {"method": "dpzero", "k": 1, "adjacency": 
 
 def small(tiny, **options):
     given = {"pool": 16, "steps": 3, "dev": 4, "test": 6, "epsilon": 8.0, "clip": 5.0, "sampling": 0.2, "model": tiny,
-             "accountant": "rdp-published", "study": True}
+             "source": f"{tiny}/films.csv", "accountant": "rdp-published", "study": True}
     return Config(**given | options)
 
 

@@ -4,7 +4,10 @@ import numpy as np
 
 
 def summarise(infos: list[dict]) -> dict:
-    """free: share of unanimous bits; charged, calibrated, realised: nats at the end (PACZero releases only)."""
+    """PACZero: free share of bits; charged, calibrated, realised nats at the end. DP: mean batch and clipped share."""
+    if infos and "clipped" in infos[0]:
+        return {"steps": len(infos), **{name: float(np.mean([info[name] for info in infos]))
+                                        for name in ("batch", "clipped")}}
     bits = [bit for info in infos for bit in info.get("bits", ())]
     if not bits:
         return {"steps": len(infos)}
