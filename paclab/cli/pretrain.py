@@ -64,6 +64,7 @@ def pretrain(
         return
     export(model, corpus.tokenizer, out)
     typer.echo("measuring")
+    torch.set_num_threads(1)  # answers are generated one by one: threads would only wait for each other
     write_card(out, recipe, score(out, corpus), sum(p.numel() for p in model.parameters()))
     (out / CHECKPOINT).unlink(missing_ok=True)
     typer.echo((out / "README.md").read_text())
