@@ -13,7 +13,7 @@ from scipy import special, stats
 
 from paclab.languages import Family, GenerationExample, generate
 from paclab.notebook import plots
-from paclab.notebook.identification_views import new_figure
+from paclab.notebook.identification_views import new_figure, quick_figure
 from paclab.rates import generation as gen
 from paclab.rates.logs import LN10, power10
 from paclab.rates.lower import exponent_lower, lower_gen
@@ -326,24 +326,18 @@ class Replay:
         return g, q, np.exp(selection.exponential_log_law(q, 1.0, eps))
 
     def draw(self, n: int, eps: float, share: float):
-        """Scores of the seven languages now, and P(bad) after 1..n strings."""
-        g, q, law = self.state(n, eps, share)
-        figure, (left, right) = new_figure(1, 2, (9.0, 3.6))
-        x = np.arange(1, 8)
-        for at, (bad, name) in enumerate(((False, "good"), (True, "bad"))):
-            left.bar(x[self.bad == bad], (q + g)[self.bad == bad], 0.7, label=name, **plots.bar(at))
-        left.set(
-            title=f"g = {g}, P(bad) = {law[self.bad].sum():.3g}",
-            xlabel="language i",
-            ylabel="g − deficit",
-            xticks=x,
-            ylim=(0, g * 1.25),
-        )
-        left.legend(loc="upper right", ncols=2)
+        """P(a bad language) after 1..n strings, with the threshold and with the smallest count itself."""
+        figure, ax = quick_figure()
         steps = np.unique(np.geomspace(4, n, 40).astype(int))
-        chance = [self.state(int(m), eps, share)[2][self.bad].sum() for m in steps]
-        right.plot(steps, chance, **plots.line(1, 8))
-        right.set(yscale="log", xlabel="strings read", ylabel="P(bad language)", title=f"n = {n}, ε = {eps:g}")
+        for at, (name, part) in enumerate((("threshold g", share), ("no threshold", 1.0))):
+            chance = [self.state(int(m), eps, part)[2][self.bad].sum() for m in steps]
+            ax.plot(steps, np.log10(np.maximum(chance, 1e-300)), label=name, **plots.line(at, 8))
+        ax.set(
+            xlabel="strings read",
+            ylabel="log₁₀ P(bad language)",
+            title=f"n = {n}, ε = {eps:g}, g = {max(1, int(share * n))}",
+        )
+        ax.legend(loc="lower left")
         return figure
 
     def describe(self, n: int, eps: float, share: float) -> dict:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from paclab.notebook import plots
-from paclab.notebook.identification_views import new_figure
+from paclab.notebook.identification_views import new_figure, quick_figure
 from paclab.rates import generation as gen
 from paclab.rates import identification as ident
 from paclab.rates.claims import measure
@@ -420,7 +420,7 @@ def accounting_table(steps: Sequence[int], eps: float, delta: float) -> pd.DataF
 
 def explorer(n: int, eps: float, delta_power: int, bad: int, p: float):
     """Lower bound, exact errors of three rules and the upper bound of generation up to n."""
-    figure, ax = new_figure(size=(7.0, 4.0))
+    figure, ax = quick_figure()
     ns = np.unique(np.geomspace(max(20, n / 40), n, 12).astype(int))
     lines: dict[str, list[float]] = {}
     for m in map(int, ns):
