@@ -12,9 +12,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from paclab import tasks
+from paclab import finetune, tasks
 from paclab.models import LanguageModel, trainable
 from paclab.notebook import plots
+from paclab.sources import load_splits
+from paclab.zo import transcript
 from paclab.zo.directions import Directions
 from paclab.zo.probe import Weights, differences
 
@@ -179,6 +181,18 @@ def gain_table(cells: list, zero_shot: dict[int, tasks.Outcome]) -> pd.DataFrame
                      "gain, points": np.mean([g.mean() for g in gains]), "gain, half width": half,
                      "held-out records": len(own[0].score)})
     return pd.DataFrame(rows)
+
+
+def pool_losses(cell) -> tuple[float, float]:
+    """Mean loss of a run's own (public) pool before its first step and after its last, by replaying its transcript."""
+    config = cell.config
+    splits = load_splits(tasks.source_task(config.task), config.source, seed=config.seed, pool=config.pool,
+                         dev=config.dev, test=config.test)
+    model, weights, directions = finetune.base(config, cell.run["keys"], "cpu")
+    objective = tasks.objective(config.task, model, splits.pool, bos=config.bos, padding=config.padding)
+    before = float(objective.losses().mean())
+    transcript.replay(weights, directions, finetune.transcript_lines(cell.folder))
+    return before, float(objective.losses().mean())
 
 
 def training_figure(found: pd.DataFrame, backprop: pd.DataFrame) -> Any:
