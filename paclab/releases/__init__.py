@@ -29,8 +29,8 @@ class Method(NamedTuple):
     differential: bool = False  # promises epsilon at delta
 
 
-SIGN_LR = {"ft": 1e-3, "lora": 1e-2}
-MEZO_LR = {"ft": 2e-4, "lora": 1e-3}
+SIGN_LR = {"ft": 1e-3, "lora": 1.5e-2}
+MEZO_LR = {"ft": 1e-3, "lora": 0.1}
 DP = ("releases/dp", "privacy/dp")
 PACZERO = ("releases/paczero", "releases/published")
 METHODS = {
