@@ -1,5 +1,6 @@
 """Pretraining on a tiny recipe: determinism, resumption, batches, export; and the shipped model itself."""
 
+import functools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -253,6 +254,7 @@ def test_command_trains_stops_resumes_and_recognises_itself(tmp_path, monkeypatc
     from paclab.cli import build
     from paclab.pretraining import card
 
+    monkeypatch.setattr(card, "score", functools.partial(card.score, questions=3))
     monkeypatch.setattr(
         card, "rotten_tomatoes", lambda: [{"sentence": "fine", "label": 1}, {"sentence": "bad", "label": 0}]
     )
