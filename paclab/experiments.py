@@ -13,6 +13,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import threading
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -95,6 +96,12 @@ def load_cell(folder: Path) -> Cell:
     return Cell(config, run, loss, score, ledger_lines(paths), metrics, folder)
 
 
+def _leave_with_parent() -> None:
+    """End this worker when the process that started it is gone, however it went."""
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
+
 def _work(config: Config, folder: Path, record: bool) -> Path:
     """Run or resume one cell in a worker process."""
     import shutil
@@ -161,7 +168,8 @@ def run_cells(configs: Iterable[Config], root: Path | str, *, record: bool = Fal
         watch(done, len(configs))
     if todo:
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(jobs or workers(), len(todo)), mp_context=context) as pool:
+        with ProcessPoolExecutor(min(jobs or workers(), len(todo)), mp_context=context,
+                                 initializer=_leave_with_parent) as pool:
             futures = [pool.submit(_work, config, folder, record) for folder, config in todo.items()]
             for future in as_completed(futures):
                 future.result()

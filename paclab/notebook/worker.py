@@ -57,6 +57,7 @@ def execute(job: Job) -> Outcome:
     """Run the notebook in a fresh kernel; one second try, and only when the kernel failed to start."""
     os.environ.update(
         OMP_NUM_THREADS=str(job.threads),
+        OMP_WAIT_POLICY="PASSIVE",  # idle threads sleep: a shared machine would otherwise crawl
         PACLAB_ROOT=str(job.root),
         PACLAB_HEADLESS="1",
         JUPYTER_PREFER_ENV_PATH="1",
