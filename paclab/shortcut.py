@@ -19,7 +19,8 @@ class Narrow:
 
     def __init__(self, decoder: torch.nn.Module | None):
         stacks = [m for m in decoder.modules() if isinstance(m, torch.nn.ModuleList)] if decoder is not None else []
-        self.block = max(stacks, key=len)[-1] if stacks and len(max(stacks, key=len)) else None
+        self.stack = max(stacks, key=len) if stacks else torch.nn.ModuleList()  # the decoder's blocks
+        self.block = self.stack[-1] if len(self.stack) else None
         self.local = threading.local()
 
     @contextmanager
