@@ -24,12 +24,6 @@ def pretrain(
     threads: Annotated[int, typer.Option(help="processor threads; part of reproducibility")] = 2,
 ) -> None:
     """Train the embedded language model on public text (15-30 minutes on two cores)."""
-    import os
-
-    os.environ.setdefault(
-        "OMP_WAIT_POLICY", "PASSIVE"
-    )  # threads that sleep at barriers: five times faster when shared
-
     import torch
 
     from paclab.errors import InputError
