@@ -141,7 +141,7 @@ def error_curves(
 
 def curves_figure(curves: pd.DataFrame, points: pd.DataFrame | None = None, floor: float = 1e-12):
     """P(bad language) against n; simulated points carry Clopper-Pearson bars."""
-    figure, ax = new_figure()
+    figure, ax = new_figure(size=(9.0, 4.2))
     for at, ((rule, eps), part) in enumerate(curves.fillna({"eps": -1}).groupby(["rule", "eps"], sort=False)):
         label = rule if eps < 0 else f"{rule}, ε = {eps:g}"
         ax.plot(part["n"], part["error"].clip(lower=floor / 10), label=label, **plots.line(at, max(1, len(part) // 6)))
@@ -157,7 +157,7 @@ def curves_figure(curves: pd.DataFrame, points: pd.DataFrame | None = None, floo
             label="simulated, 99 % interval",
         )
     ax.set(yscale="log", ylim=(floor, 2), xlabel="strings in the sample, n", ylabel="P(bad language released)")
-    ax.legend(loc="lower left")
+    ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     return figure
 
 

@@ -55,7 +55,7 @@ def error_curves(law: TwoAtoms, f: float, ns: Sequence[int], eps: Sequence[float
 
 def curves_figure(curves: pd.DataFrame, points: pd.DataFrame | None = None, floor: float = 1e-12):
     """P(wrong) against n on a log scale, one line per rule and eps; points carry Clopper-Pearson bars."""
-    figure, ax = new_figure()
+    figure, ax = new_figure(size=(9.0, 4.2))
     shown = curves.fillna({"eps": -1})
     for at, ((rule, eps), part) in enumerate(shown.groupby(["rule", "eps"], sort=False)):
         label = RULES[rule] if eps < 0 else f"{RULES[rule].split(',')[0]}, ε = {eps:g}"
@@ -72,7 +72,7 @@ def curves_figure(curves: pd.DataFrame, points: pd.DataFrame | None = None, floo
             label="simulated, 99 % interval",
         )
     ax.set(yscale="log", ylim=(floor, 2), xlabel="strings in the sample, n", ylabel="P(wrong language)")
-    ax.legend(loc="lower left", ncols=2)
+    ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     return figure
 
 
