@@ -23,6 +23,9 @@ class Narrow:
         self.block = self.stack[-1] if len(self.stack) else None
         self.local = threading.local()
 
+    def __reduce__(self):
+        return Narrow, (None,)  # hooks of a copied model stay asleep
+
     @contextmanager
     def reading(self, positions: torch.Tensor):
         """Only these positions [rows] of the hidden states are read from the forward pass inside."""

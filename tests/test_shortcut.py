@@ -1,5 +1,7 @@
 """The narrowed last block and side-by-side micro-batches change no loss."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -33,6 +35,10 @@ def test_only_token_wise_parts_are_narrowed_and_no_logit_moves(kind):
     with torch.no_grad():
         alone = torch.stack([module(input_ids=torch.tensor([row])).logits[0, -1, [5, 7, 80]] for row in rows])
     assert torch.allclose(logits, alone, atol=1e-5)
+    twin = copy.deepcopy(module)  # hooks do not get in the way of copies
+    with torch.no_grad():
+        ids = torch.tensor([rows[0]])
+        assert torch.equal(twin(input_ids=ids).logits, module(input_ids=ids).logits)
     narrowed = [name for name, part in scorer.narrow.block.named_children() if part._forward_pre_hooks]
     assert not any("attn" in name for name in narrowed)
     assert bool(narrowed) == (kind != "opt")  # OPT flattens its rows before these parts: nothing is gained there
