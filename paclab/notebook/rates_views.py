@@ -285,6 +285,20 @@ def users_table(n_users: int, group: Sequence[int], eps_user: float, delta_user:
     return pd.DataFrame(rows)
 
 
+def _exact_errors(n: int, eps: float, f: float, delta: float) -> tuple[dict[str, float], dict[str, float]]:
+    """log10 of the exact excess risk and of the exact generation error, by mechanism."""
+    noise = {"delta": delta}
+    naming = {
+        m: ident.id_exact(n, ALPHA, BETA, f, eps, mechanism=m, **d).log10 + math.log10(BETA - ALPHA)
+        for m, d in (("margin", {}), ("em", {}), ("gaussian", noise))
+    }
+    speaking = {
+        m: gen.gen_exact(n, [P], int(n * P / 2), BAD, eps, mechanism=m, **d).log10
+        for m, d in (("argmax", {}), ("em", {}), ("gaussian", noise))
+    }
+    return naming, speaking
+
+
 def table1(n: int, eps: float, f: float, delta: float) -> pd.DataFrame:
     """Table 1 with constants: the paper's order, our formula, and its log10 at n."""
     gap, g = BETA - ALPHA, int(n * P / 2)
@@ -292,14 +306,7 @@ def table1(n: int, eps: float, f: float, delta: float) -> pd.DataFrame:
     noisy = ident.id_upper_gauss(n, f, eps, delta, i_star=2, gap=gap, k=2, excess=gap)
     top, top_noisy = gen.gen_upper(n, 1, P, g, BAD, eps), gen.gen_upper_gauss(n, 1, P, g, BAD, eps, delta)
     shift = math.log10(gap)
-    exact_id = {
-        m: ident.id_exact(n, ALPHA, BETA, f, eps, mechanism=m, **d).log10 + shift
-        for m, d in (("margin", {}), ("em", {}), ("gaussian", {"delta": delta}))
-    }
-    exact_gen = {
-        m: gen.gen_exact(n, [P], g, BAD, eps, mechanism=m, **d).log10
-        for m, d in (("argmax", {}), ("em", {}), ("gaussian", {"delta": delta}))
-    }
+    exact_id, exact_gen = _exact_errors(n, eps, f, delta)
     two = (n * math.log10(1 - gap) - math.log10(2) + shift, lower_two_point_sharp(n, gap, eps) + shift)
     core = (n * math.log10(1 - P) - math.log10(2), lower_gen(n, P, eps))
     rows = [
