@@ -29,8 +29,9 @@ SETTINGS = {
 
 def redraws() -> None:
     """CPU milliseconds of one redraw of each explorer, PNG included (second call: caches are warm)."""
+    from paclab.chapters import generation_views, identification_views, rates_views
     from paclab.languages import TwoAtoms
-    from paclab.notebook import generation_views, identification_views, plots, rates_views
+    from paclab.notebook import plots
 
     plots.use_style()
     naming = identification_views.Replay(TwoAtoms(), 3000, 0)

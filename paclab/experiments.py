@@ -26,8 +26,8 @@ from paclab.files import sha256_json
 from paclab.finetune import Config
 from paclab.releases import METHODS
 
-NUMBERS = ("finetune", "tasks", "scoring", "shortcut", "prompts", "metrics", "models", "lora", "sources", "reviews", "qa_family",
-           "releases/base", "releases/secret", "zo/directions", "zo/probe", "zo/update", "zo/train",
+NUMBERS = ("finetune", "tasks", "scoring", "shortcut", "prompts", "metrics", "models", "lora", "sources", "reviews",
+           "qa_family", "releases/base", "releases/secret", "zo/directions", "zo/probe", "zo/update", "zo/train",
            "privacy/channels", "privacy/consensus", "privacy/posterior", "privacy/budget")
 RULE_NUMBERS = ("zo/rules", "zo/sage", "releases/oracle")  # for runs whose update rule is not the plain one
 

@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 import torch
 
-from paclab.notebook import known_pool, one_bit, peak_memory, tables
-from paclab.notebook import zeroth_order as zo
-from paclab.notebook import zeroth_order_model as lab
+from paclab.chapters import known_pool, one_bit, peak_memory
+from paclab.chapters import zeroth_order as zo
+from paclab.chapters import zeroth_order_model as lab
+from paclab.notebook import tables
 from paclab.privacy import channels, consensus, risk
 
 

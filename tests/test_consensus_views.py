@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from paclab.notebook import consensus_explorer as explorer
-from paclab.notebook import consensus_views as views
+from paclab.chapters import consensus_explorer as explorer
+from paclab.chapters import consensus_views as views
 from paclab.privacy import consensus
 
 

@@ -97,10 +97,10 @@ def test_one_noisy_bit_leaks_exactly_its_charge(variant, beta_total):
 
 def test_posterior_is_bayes_over_many_bits_and_charges_stay_below_the_total():
     rng = np.random.default_rng(1)
-    membership, r = release("rr", 8, steps=50, total=0.3, secret=Secret.from_seed(5))
+    _, r = release("rr", 8, steps=50, total=0.3, secret=Secret.from_seed(5))
     private, joint = r.init(), np.zeros(8)
     for t in range(50):
-        private, released, info = r.step(private, t, rng.normal(0, 1, (1, N)))
+        private, _, info = r.step(private, t, rng.normal(0, 1, (1, N)))
         bit = info["bits"][0]
         if bit["channel"]:
             agree = unpack(bit["votes"], 8) == bit["value"]

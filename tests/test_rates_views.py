@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from paclab.chapters import generation_views, identification_views, rates_views
 from paclab.languages import GenerationExample, Residues, TwoAtoms, generate, identify
-from paclab.notebook import generation_views, identification_views, rates_views
 from paclab.notebook.tables import load_published
 from paclab.rates.horizons import growth
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from paclab.chapters import sentiment_figures as figures
+from paclab.chapters import sentiment_paper as paper
+from paclab.chapters import sentiment_table as st
 from paclab.errors import InputError
 from paclab.experiments import Cell
-from paclab.notebook import sentiment_figures as figures
-from paclab.notebook import sentiment_paper as paper
-from paclab.notebook import sentiment_table as st
 from paclab.privacy import consensus, posterior, risk
 from paclab.releases.paczero import Settings, paczero, unpack
 from paclab.releases.secret import Secret

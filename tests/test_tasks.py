@@ -166,7 +166,7 @@ def test_bad_requests(embedded):
         tasks.objective("sentimnt", embedded, SENTENCES)
     with pytest.raises(InputError, match="padding"):
         Scorer(embedded, padding="middle")
-    with pytest.raises(InputError, match="no config.json"):
+    with pytest.raises(InputError, match=r"no config\.json"):
         models.load("nowhere/at/all")
     with pytest.raises(InputError, match="device"):
         models.choose_device("tpu9")

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from paclab.chapters.identification_views import new_figure, quick_figure
 from paclab.notebook import plots
-from paclab.notebook.identification_views import new_figure, quick_figure
 from paclab.rates import generation as gen
 from paclab.rates import identification as ident
 from paclab.rates.claims import measure

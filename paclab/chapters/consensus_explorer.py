@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from paclab.chapters.consensus_views import DRAWS, View, half_way, read
 from paclab.notebook import plots
-from paclab.notebook.consensus_views import DRAWS, View, half_way, read
 from paclab.privacy import consensus
 
 LIMIT = 4.5  # |t| shown on the axis of the law

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from scipy import special, stats
 
+from paclab.chapters.identification_views import new_figure, quick_figure
 from paclab.languages import Family, GenerationExample, generate
 from paclab.notebook import plots
-from paclab.notebook.identification_views import new_figure, quick_figure
 from paclab.rates import generation as gen
 from paclab.rates.logs import LN10, power10
 from paclab.rates.lower import exponent_lower, lower_gen

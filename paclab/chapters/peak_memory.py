@@ -16,9 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from paclab import tasks
+from paclab.chapters.zeroth_order_model import differentiable
 from paclab.models import LanguageModel, trainable
 from paclab.notebook import plots
-from paclab.notebook.zeroth_order_model import differentiable
 from paclab.zo.directions import Directions
 from paclab.zo.probe import Weights, differences
 

@@ -1,7 +1,7 @@
 """Drawings and tables of chapter 12: what one released bit costs, in nats, in noise and in correlation.
 
 Knows the exact channels, the published calibration and the risk conversions. Runs no model and no release;
-the attack on simulated releases is in `paclab.notebook.known_pool`.
+the attack on simulated releases is in `paclab.chapters.known_pool`.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Toys and drawings of chapter 10: the two-point estimator, its variance, its rounding errors, its drift.
 
 Knows small made-up losses and floating-point formats. Trains no language model; that part of the chapter is in
-`paclab.notebook.zeroth_order_model`.
+`paclab.chapters.zeroth_order_model`.
 """
 
 import functools

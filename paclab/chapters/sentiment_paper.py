@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from paclab.chapters.sentiment_table import ROWS, Interval, Results, interval
 from paclab.notebook import tables
-from paclab.notebook.sentiment_table import ROWS, Interval, Results, interval
 
 COLUMN = "SST-2 1.3B"
 OTHER = "0.9 M model, rotten tomatoes, {steps} steps: not OPT-1.3B on SST-2"

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from paclab.chapters.consensus_views import rolling
+from paclab.chapters.sentiment_table import ROWS, Results, interval
 from paclab.notebook import plots
-from paclab.notebook.consensus_views import rolling
-from paclab.notebook.sentiment_table import ROWS, Results, interval
 
 TRACKS = {"ft": "full fine-tuning", "lora": "LoRA"}
 CURVES = ("mezo", "sign", "mi-0.33", "rr-0.33", "zpl-coin", "zpl-skip")
