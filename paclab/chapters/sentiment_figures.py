@@ -27,15 +27,12 @@ def _over_seeds(curves: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def headline(r: Results, track: str, key: str = "zpl-coin") -> Any:
-    """Left: accuracy and loss of the zero-leakage run. Right: nats promised, against a real budget."""
+    """Left: held-out accuracy over zero-shot, with and without a secret to keep. Right: nats charged on the way."""
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.6), width_ratios=(5, 4))
-    for i, name in ((0, key), (1, "mezo")):
-        if (track, name) in r.cells:
-            _metric(left, r, track, name, i, "dev_loss", 1.0)
-    left.set(xlabel="step", ylabel="loss on the public dev sentences, nats")
-    left.legend(loc="best")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 3.2), width_ratios=(4, 4))
+    _gain_axis(left, r, [name for name in ("mezo", "mi-0.33", key) if (track, name) in r.cells], [track])
+    left.set(xlabel="accuracy over zero-shot, points")
     for i, name in ((2, "mi-0.33"), (0, key)):
         if (track, name) in r.cells:
             charged = np.mean([[info["charged"] for info in c.infos] for c in r.cells[track, name]], axis=0)
@@ -93,21 +90,24 @@ def gains(r: Results) -> Any:
 
     keys = [key for key in r.plan.rows if ROWS[key].method]
     figure, ax = plt.subplots(figsize=(9.2, 0.42 * len(keys) + 1.5))
-    offset = 0.16 if len(r.plan.tracks) > 1 else 0.0
-    for i, track in enumerate(r.plan.tracks):
+    _gain_axis(ax, r, keys, r.plan.tracks)
+    over = f"95 % over {len(r.zero)} seeds" if len(r.zero) > 1 else "95 % over sentences, one seed"
+    ax.set(xlabel=f"accuracy over zero-shot, points ({over})")
+    if len(r.plan.tracks) > 1:
+        ax.legend(loc="best")
+    return figure
+
+
+def _gain_axis(ax: Any, r: Results, keys: list[str], tracks: list[str]) -> None:
+    for i, track in enumerate(tracks):
         found = [r.gain(track, key) for key in keys]
-        y = np.arange(len(keys)) + (2 * i - 1) * offset * (len(r.plan.tracks) > 1)
+        y = np.arange(len(keys)) + (2 * i - 1) * 0.16 * (len(tracks) > 1)
         ax.errorbar([100 * g.mean for g in found], y, xerr=[100 * g.shown for g in found], capsize=3,
                     linestyle="none", color=plots.PALETTE[(0, 5)[i]], marker=plots.MARKERS[i], label=TRACKS[track])
     ax.axvline(0, color=plots.INK, linewidth=1)
     ax.set_yticks(range(len(keys)), [f"{ROWS[key].name}   {_label(r, key)}" for key in keys])
-    ax.invert_yaxis()
+    ax.set_ylim(len(keys) - 0.5, -0.5)
     ax.grid(axis="y", visible=False)
-    over = f"95 % over {len(r.zero)} seeds" if len(r.zero) > 1 else "one seed: 95 % over sentences only"
-    ax.set(xlabel=f"accuracy over zero-shot on the same held-out sentences, points ({over})")
-    if len(r.plan.tracks) > 1:
-        ax.legend(loc="best")
-    return figure
 
 
 def _label(r: Results, key: str) -> str:
