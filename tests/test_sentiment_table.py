@@ -46,8 +46,8 @@ def made(rows=tuple(st.ROWS), tracks=("ft", "lora"), seeds=(0, 1, 2)):
     for seed, track, key in plan.runs():
         cells.setdefault((track, key), []).append(cell(plan, seed, track, key))
     attacks = {name: [st.attack(c) for c in some] for name, some in cells.items() if st.ROWS[name[1]].private}
-    zero = [st.Reference(np.full(TEST, 0.69), (np.random.default_rng(s).random(TEST) < 0.55).astype(float), 0.5)
-            for s in seeds]
+    zero = [st.Reference(np.full(TEST, 0.69), (np.random.default_rng(s).random(TEST) < 0.55).astype(float), 0.5,
+                         np.arange(TEST) % 2) for s in seeds]
     return st.Results(plan, cells, zero, attacks)
 
 
@@ -67,7 +67,7 @@ def test_a_plan_needs_the_row_the_chapter_is_about():
     with pytest.raises(InputError, match="zpl-coin"):
         st.plan_of(rows=["mezo"], **asked)
     plan = st.plan_of(rows=["mezo", "zpl-coin"], **asked)
-    assert plan.seeds == [3, 4] and plan.test is None and plan.eval_every == 5
+    assert plan.seeds == [3, 4] and plan.test is None and plan.eval_every == 5 and plan.dev == st.DEV
 
 
 def test_runs_hold_whole_seeds_in_front():
@@ -143,6 +143,12 @@ def test_the_table_holds_its_promises(results):
     np.testing.assert_allclose(private["MIA bound"], risk.success_from_mi(private["promised, nats"].to_numpy()))
     assert (private["best attack"] <= private["MIA bound"] + 1e-9).all()
     assert (table[table["protects"] == st.NOBODY]["MIA bound"].isna()).all()
+
+
+def test_answers_are_read_back_from_correctness():
+    reference = st.Reference(np.zeros(4), np.zeros(4), 0.5, np.array([1, 1, 0, 0]))
+    assert reference.positive(np.array([1.0, 0, 0, 1])) == 0.5  # answers 1, 0, 1, 0
+    assert reference.positive(np.array([1.0, 1, 0, 0])) == 1.0
 
 
 def test_one_seed_shows_no_interval_over_seeds():
