@@ -21,7 +21,6 @@ from paclab.privacy import consensus, posterior, risk
 from paclab.releases.paczero import unpack
 
 PAPER_STEPS = 1000  # the paper's T for full fine-tuning: its rate per step is budget / 1000
-DEV = 2000  # public sentences behind the curves; 500 would do for selecting, which nobody does here
 HALF, NOBODY = "which half", "nobody"
 
 
@@ -99,13 +98,13 @@ class Plan(NamedTuple):
         return f"Left out here, present in the desk profile: {'. Also '.join(parts)}." if parts else "Nothing left out."
 
 
-def plan_of(*, rows: list[str], tracks: list[str], seeds: int, steps: int, pool: int, held_out: int, model: str,
-            seed: int) -> Plan:
+def plan_of(*, rows: list[str], tracks: list[str], seeds: int, steps: int, pool: int, held_out: int, dev: int,
+            model: str, seed: int) -> Plan:
     """The plan that the chapter's parameters ask for; raises InputError when the row it is about is missing."""
     if "zpl-coin" not in rows:
         raise InputError("rows", "lack zpl-coin, the row that this chapter is about", "add it")
     return Plan(rows, tracks, [seed + i for i in range(seeds)], steps, pool, held_out or None,
-                dev=DEV, eval_every=max(1, steps // 8), model=model)
+                dev=dev, eval_every=max(1, steps // 8), model=model)
 
 
 def config(plan: Plan, seed: int, track: str, key: str) -> Config:
