@@ -63,7 +63,8 @@ def test_budgets_in_all_and_at_the_papers_rate():
 
 
 def test_a_plan_needs_the_row_the_chapter_is_about():
-    asked = {"tracks": ["ft"], "seeds": 2, "steps": 40, "pool": 100, "held_out": 0, "dev": 300, "model": "embedded", "seed": 3}
+    asked = {"tracks": ["ft"], "seeds": 2, "steps": 40, "pool": 100, "held_out": 0, "dev": 300,
+             "model": "embedded", "seed": 3}
     with pytest.raises(InputError, match="zpl-coin"):
         st.plan_of(rows=["mezo"], **asked)
     plan = st.plan_of(rows=["mezo", "zpl-coin"], **asked)
