@@ -41,8 +41,11 @@ def write_json(path: Path | str, value: Any, mode: int = 0o644) -> None:
 def private_dir(path: Path | str) -> Path:
     """Create a folder that only its owner may enter (mode 0700)."""
     path = Path(path)
-    path.mkdir(parents=True, exist_ok=True)
-    path.chmod(PRIVATE_DIR)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        path.chmod(PRIVATE_DIR)
+    except OSError as error:
+        raise InputError("out", f"cannot create {path} ({error.strerror})", "choose a writable folder") from None
     return path
 
 
