@@ -47,7 +47,7 @@ def made(rows=tuple(st.ROWS), tracks=("ft", "lora"), seeds=(0, 1, 2)):
         cells.setdefault((track, key), []).append(cell(plan, seed, track, key))
     attacks = {name: [st.attack(c) for c in some] for name, some in cells.items() if st.ROWS[name[1]].private}
     zero = [st.Reference(np.full(TEST, 0.69), (np.random.default_rng(s).random(TEST) < 0.55).astype(float), 0.5,
-                         np.arange(TEST) % 2) for s in seeds]
+                         np.arange(TEST) % 2, (np.arange(TEST) % 5 > 0).astype(float)) for s in seeds]
     return st.Results(plan, cells, zero, attacks)
 
 
@@ -137,7 +137,10 @@ def test_zero_leakage_rows_teach_the_attacker_nothing(results):
 
 def test_the_table_holds_its_promises(results):
     table = st.table(results)
-    assert len(table) == 2 + 13 * 2
+    assert len(table) == 3 + 13 * 2
+    corrected = table.set_index("method").loc["zero-shot, answers balanced on the pool"]
+    by_hand = np.mean([0.8 - z.score.mean() for z in results.zero])
+    assert corrected["over zero-shot, points"] == pytest.approx(100 * by_hand) and corrected["protects"] == st.NOBODY
     private = table[table["protects"] == st.HALF]
     assert (private["charged, nats"] <= private["promised, nats"] + 1e-15).all()
     assert private["f"].between(0, 1).all()
@@ -147,9 +150,15 @@ def test_the_table_holds_its_promises(results):
 
 
 def test_answers_are_read_back_from_correctness():
-    reference = st.Reference(np.zeros(4), np.zeros(4), 0.5, np.array([1, 1, 0, 0]))
+    reference = st.Reference(np.zeros(4), np.zeros(4), 0.5, np.array([1, 1, 0, 0]), np.zeros(4))
     assert reference.positive(np.array([1.0, 0, 0, 1])) == 0.5  # answers 1, 0, 1, 0
     assert reference.positive(np.array([1.0, 1, 0, 0])) == 1.0
+
+
+def test_one_number_corrects_a_leaning():
+    labels, margin = np.array([0, 0, 1, 1]), np.array([0.1, 0.2, 0.8, 0.9])  # says 1 everywhere at threshold 0
+    assert st.balanced(margin, margin, labels).tolist() == [1, 1, 1, 1]
+    assert st.balanced(margin + 1, margin, labels).tolist() == [1, 1, 0, 0]
 
 
 def test_one_seed_shows_no_interval_over_seeds():

@@ -32,7 +32,7 @@ def headline(r: Results, track: str, key: str = "zpl-coin") -> Any:
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.0, 3.2), width_ratios=(4, 4))
     _gain_axis(left, r, [name for name in ("mezo", "mi-0.33", key) if (track, name) in r.cells], [track])
-    left.set(xlabel="accuracy over zero-shot, points")
+    left.set(xlabel="accuracy over zero-shot, points\n(dotted: one corrected threshold)")
     for i, name in ((2, "mi-0.33"), (0, key)):
         if (track, name) in r.cells:
             charged = np.mean([[info["charged"] for info in c.infos] for c in r.cells[track, name]], axis=0)
@@ -92,7 +92,7 @@ def gains(r: Results) -> Any:
     figure, ax = plt.subplots(figsize=(9.2, 0.42 * len(keys) + 1.5))
     _gain_axis(ax, r, keys, r.plan.tracks)
     over = f"95 % over {len(r.zero)} seeds" if len(r.zero) > 1 else "95 % over sentences, one seed"
-    ax.set(xlabel=f"accuracy over zero-shot, points ({over})")
+    ax.set(xlabel=f"accuracy over zero-shot, points ({over}; dotted: one corrected threshold)")
     if len(r.plan.tracks) > 1:
         ax.legend(loc="best")
     return figure
@@ -105,6 +105,8 @@ def _gain_axis(ax: Any, r: Results, keys: list[str], tracks: list[str]) -> None:
         ax.errorbar([100 * g.mean for g in found], y, xerr=[100 * g.shown for g in found], capsize=3,
                     linestyle="none", color=plots.PALETTE[(0, 5)[i]], marker=plots.MARKERS[i], label=TRACKS[track])
     ax.axvline(0, color=plots.INK, linewidth=1)
+    corrected = 100 * interval(z.balanced - z.score for z in r.zero).mean
+    ax.axvline(corrected, color="#777777", linestyle=":", linewidth=1.6)
     ax.set_yticks(range(len(keys)), [f"{ROWS[key].name}   {_label(r, key)}" for key in keys])
     ax.set_ylim(len(keys) - 0.5, -0.5)
     ax.grid(axis="y", visible=False)

@@ -61,6 +61,7 @@ def _budget_rows() -> list[Row]:
 ROWS = {row.key: row for row in [
     Row("zero-shot", "zero-shot", control="zero-shot"),
     Row("majority-class", "majority class"),
+    Row("balanced", "zero-shot, answers balanced on the pool"),
     Row("mezo", "MeZO (pool mean)", "mezo", published="non-private / MeZO"),
     Row("sign", "sign of pool mean", "sign"),
     *_budget_rows(),
@@ -143,6 +144,7 @@ class Reference(NamedTuple):
     score: np.ndarray
     majority: float
     labels: np.ndarray  # [n], 0 or 1
+    balanced: np.ndarray  # score [n] once the threshold is the pool's median margin
 
     def positive(self, score: np.ndarray) -> float:
         """Share of the sentences that were answered "positive", read back from labels and correctness."""
@@ -150,7 +152,11 @@ class Reference(NamedTuple):
 
 
 def zero_shot(plan: Plan, seed: int) -> Reference:
-    """Score the untrained model on exactly the sentences on which the runs of this seed are scored."""
+    """Score the untrained model on exactly the sentences on which the runs of this seed are scored.
+
+    `balanced` moves one number, the threshold between the two answers, to the pool's median: what a run gains
+    beyond it is more than a corrected leaning towards one answer.
+    """
     import torch
 
     from paclab import models, tasks
@@ -159,12 +165,22 @@ def zero_shot(plan: Plan, seed: int) -> Reference:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in the runs: the same last digits on any machine
     try:
-        test = load_splits("sentiment", "embedded", seed=seed, pool=plan.pool, dev=plan.dev, test=plan.test).test
-        outcome = tasks.objective("sentiment", models.load(plan.model, "cpu"), test).outcome()
+        splits = load_splits("sentiment", "embedded", seed=seed, pool=plan.pool, dev=plan.dev, test=plan.test)
+        model = models.load(plan.model, "cpu")
+        held_out = tasks.objective("sentiment", model, splits.test)
+        outcome = held_out.outcome()
+        pool, test = (np.asarray(s[:, 1] - s[:, 0])
+                      for s in (tasks.objective("sentiment", model, splits.pool).scores(), held_out.scores()))
     finally:
         torch.set_num_threads(threads)
-    labels = np.array([int(record["label"]) for record in test])
-    return Reference(outcome.loss, outcome.score, float(max(labels.mean(), 1 - labels.mean())), labels)
+    labels = np.array([int(record["label"]) for record in splits.test])
+    return Reference(outcome.loss, outcome.score, float(max(labels.mean(), 1 - labels.mean())), labels,
+                     balanced(pool, test, labels))
+
+
+def balanced(pool: np.ndarray, test: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Correctness [n] of answering 1 where the test margin exceeds the pool's median margin."""
+    return ((test > np.median(pool)) == (labels == 1)).astype(np.float64)
 
 
 class Attack(NamedTuple):
@@ -275,14 +291,18 @@ def table(r: Results) -> pd.DataFrame:
 
 
 def _reference_line(r: Results, key: str) -> dict:
-    zero = key == "zero-shot"
-    value = interval([z.score for z in r.zero]) if zero else None
-    accuracy = value.mean if zero else np.mean([z.majority for z in r.zero])
-    return {"track": "-", "method": ROWS[key].name, "seeds": len(r.zero), "accuracy, %": 100 * accuracy,
-            "± seeds": 100 * value.seeds if zero else np.nan, "± sentences": 100 * value.sentences if zero else np.nan,
-            "held-out loss": np.mean([z.loss.mean() for z in r.zero]) if zero else np.nan,
-            "says positive, %": 100 * np.mean([z.positive(z.score) for z in r.zero]) if zero else np.nan,
-            "protects": "no private data used"}
+    line = {"track": "-", "method": ROWS[key].name, "seeds": len(r.zero), "protects": "no private data used"}
+    if key == "majority-class":
+        return line | {"accuracy, %": 100 * np.mean([z.majority for z in r.zero])}
+    scores = [z.score if key == "zero-shot" else z.balanced for z in r.zero]
+    value = interval(scores)
+    line |= {"accuracy, %": 100 * value.mean, "± seeds": 100 * value.seeds, "± sentences": 100 * value.sentences,
+             "says positive, %": 100 * np.mean([z.positive(s) for z, s in zip(r.zero, scores, strict=True)])}
+    if key == "zero-shot":
+        return line | {"held-out loss": np.mean([z.loss.mean() for z in r.zero])}
+    gain = interval(z.balanced - z.score for z in r.zero)
+    return line | {"over zero-shot, points": 100 * gain.mean, "gain ± seeds": 100 * gain.seeds,
+                   "gain ± sentences": 100 * gain.sentences, "protects": NOBODY}
 
 
 def _line(r: Results, track: str, key: str) -> dict:
