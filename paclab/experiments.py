@@ -109,6 +109,7 @@ def _work(config: Config, folder: Path, record: bool) -> Path:
     import torch
 
     from paclab import finetune
+    from paclab.zo.train import Busy
 
     torch.set_num_threads(1)
     if (folder / "run.json").exists():
@@ -117,6 +118,8 @@ def _work(config: Config, folder: Path, record: bool) -> Path:
                 raise InputError("out", f"{folder.name} holds other settings", "make it again")
             finetune.resume(folder, record_statistic=_recorder(folder) if record else None)
             return folder
+        except Busy:
+            raise
         except InputError:  # a cell is a cache entry: a torn one is made again
             shutil.rmtree(folder)
     elif folder.exists():

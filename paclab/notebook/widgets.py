@@ -97,7 +97,7 @@ def _show(draw: Callable[..., Any], describe: Callable[..., Any] | None, values:
 
     figure = draw(**values)
     text = "; ".join(f"{name} = {value}" for name, value in values.items())
-    display(png_image(figure, alt=f"explorer at {text}"))
+    display(png_image(figure, alt=f"explorer at {text}", tight=False))
     plt.close(figure)
     if describe is not None:
         display(_numbers(describe(**values)))

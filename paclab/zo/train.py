@@ -37,6 +37,10 @@ class Job(NamedTuple):
     rule: Rule = PLAIN
 
 
+class Busy(InputError):
+    """Another process is advancing this run."""
+
+
 class Folder(NamedTuple):
     """Where a run lives: public files at the top, private and secret ones in folders of mode 0700."""
 
@@ -73,7 +77,7 @@ class Folder(NamedTuple):
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise InputError("out", f"{self.path} is being trained by another process", "wait for it") from None
+                raise Busy("out", f"{self.path} is being trained by another process", "wait for it") from None
             yield
 
 
