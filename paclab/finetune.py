@@ -20,7 +20,7 @@ import torch
 
 from paclab import __version__, lora, models, releases, tasks
 from paclab.errors import InputError, nearest
-from paclab.files import PRIVATE_FILE, write_atomic, write_json
+from paclab.files import PRIVATE_FILE, sha256_json, write_atomic, write_json
 from paclab.privacy import consensus
 from paclab.releases.secret import REPRODUCIBLE, Secret
 from paclab.scoring import TOKEN_BUDGET
@@ -32,6 +32,8 @@ from paclab.zo.train import Folder, Job, ledger_lines, train
 from paclab.zo.update import schedule
 
 TRACKS = ("ft", "lora")
+KEYS = ("directions", "subsets", "adapter")  # public 64-bit numbers of a run
+LARGEST = 1e6  # no step or probe of this size leaves finite weights
 
 
 @dataclass(frozen=True)
@@ -95,13 +97,20 @@ def check(config: Config) -> None:
         value = getattr(config, name)
         if value not in choices:
             raise InputError(name, f"{value!r} is unknown", nearest(str(value), choices))
-    for name in ("steps", "pool", "k", "rank", "token_budget"):
-        if getattr(config, name) < 1:
-            raise InputError(name, f"{getattr(config, name)} is not positive", "give a whole number of at least 1")
+    for name in ("steps", "pool", "k", "rank", "token_budget", "dev", "test", "max_new_tokens"):
+        value = getattr(config, name)
+        if value is not None and not (isinstance(value, int) and value >= 1):
+            raise InputError(name, f"{value} is not positive", "give a whole number of at least 1")
+    for name, limit in (("seed", 2**32 - 1), ("eval_every", 2**31)):
+        if not (isinstance(getattr(config, name), int) and 0 <= getattr(config, name) <= limit):
+            raise InputError(name, f"{getattr(config, name)} is out of range", f"give a whole number from 0 to {limit}")
     for name in ("mu", "alpha", "lr", "clip"):
         value = getattr(config, name)
-        if value is not None and not (np.isfinite(value) and value > 0):
+        if value is not None and not (0 < value < float("inf")):
             raise InputError(name, f"{value} is not a positive number", "give a finite value above 0")
+    for name in ("mu", "lr", "clip"):
+        if (getattr(config, name) or 0) > LARGEST:
+            raise InputError(name, f"{getattr(config, name)} is larger than {LARGEST:g}", "give a smaller value")
     releases.check(config)
     rules.check(config)
 
@@ -147,7 +156,7 @@ def prepare(config: Config, secret: Secret, keys: dict | None = None, device: st
     """Load text and model, draw the public candidates, and open the release; `keys` are those of a resumed run."""
     splits = load_splits(tasks.source_task(config.task), config.source, seed=config.seed, pool=config.pool,
                          dev=config.dev, test=config.test)
-    keys = keys or {name: public_number(name, config) for name in ("directions", "subsets", "adapter")}
+    keys = keys or {name: public_number(name, config) for name in KEYS}
     model, weights, directions = base(config, keys, device)
     options = {"bos": config.bos, "padding": config.padding, "token_budget": config.token_budget,
                "max_new_tokens": config.max_new_tokens}
@@ -187,17 +196,32 @@ def _summary(outcome: tasks.Outcome, name: str) -> dict:
 def start(config: Config, out: Path | str, *, device: str = "auto", watch=None, record_statistic=None,
           stop_at: int | None = None) -> dict:
     """Begin a run in a new folder and train it; returns the finished run.json as a dictionary."""
+    if not str(out).strip():
+        raise InputError("out", "is empty", "name the folder of the new run")
     folder = Folder(Path(out))
-    if folder.run.exists():
-        raise InputError("out", f"{out} already holds a run", "choose another folder, or `paclab resume` it")
+    folder.refuse_used()
     secret = Secret.from_seed(config.seed) if config.study else Secret.fresh()
     prepared = prepare(config, secret, device=device)
-    secret.save(folder.secret)
-    write_json(folder.run, {
+    record = json.dumps({
         "format": 1, "paclab": __version__, "torch": torch.__version__, "python": platform.python_version(),
         "status": "running", "mode": REPRODUCIBLE if config.study else "private",
-        "config": dataclasses.asdict(config), "learning_rate": config.learning_rate(), **prepared.record})
+        "config": dataclasses.asdict(config), "learning_rate": config.learning_rate(), **prepared.record},
+        indent=1, sort_keys=True, allow_nan=False)
+    with folder.locked():
+        folder.refuse_used()
+        secret.save(folder.secret, binding(prepared))
+        write_atomic(folder.run, record + "\n")
     return _go(prepared, folder, watch, record_statistic, stop_at)
+
+
+def binding(prepared: Prepared) -> str:
+    """A hash of all that a run's draws depend on: settings, keys, base weights, release constants and every record.
+
+    It is kept beside the secret and is as private as the records. A secret that was used under one binding is never
+    used under another: the same noise on two statistics would give their difference away.
+    """
+    splits = prepared.splits
+    return sha256_json([dataclasses.asdict(prepared.config), prepared.record, splits.pool, splits.dev, splits.test])
 
 
 def read_run(out: Path | str) -> tuple[Folder, dict, Config]:
@@ -205,19 +229,28 @@ def read_run(out: Path | str) -> tuple[Folder, dict, Config]:
     folder = Folder(Path(out))
     try:
         run = json.loads(folder.run.read_text())
-        return folder, run, Config(**run["config"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
+        config = Config(**run["config"])
+        whole = all(isinstance(run["keys"][name], int) for name in KEYS) and all(
+            isinstance(run[name], str) for name in ("status", "device", "base_sha256", "guarantee", "mode"))
+        if not whole:
+            raise KeyError
+        return folder, run, config
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError):
         raise InputError("dir", f"no readable run.json in {out}", "give the --out folder of a run") from None
 
 
 def reopen(out: Path | str, device: str | None = None) -> tuple[Folder, dict, Prepared]:
     """Rebuild a run's parts and check that text, base model and adapters are those it began with."""
     folder, run, config = read_run(out)
-    prepared = prepare(config, Secret.load(folder.secret), run["keys"], device or run["device"])
+    secret, bound_to = Secret.load(folder.secret)
+    prepared = prepare(config, secret, run["keys"], device or run["device"])
     if prepared.record["base_sha256"] != run["base_sha256"]:
         raise InputError("model", "the base weights differ from those the run began with", "restore that model")
+    if binding(prepared) != bound_to:
+        raise InputError("dir", "the settings or records differ from those the run's secret was drawn for",
+                         "restore them: the same noise on other values would give both away")
     return folder, run, prepared
 
 

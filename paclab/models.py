@@ -36,7 +36,7 @@ def choose_device(name: str = "auto") -> Device:
         return Device(torch.device("cpu"), "no accelerator was found")
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
+        torch.empty(1, device=device).cpu()
     except (RuntimeError, AssertionError, NotImplementedError):
         raise InputError("device", f"{name!r} is not available here", "use device=auto or device=cpu") from None
     return Device(device, "asked for by name")

@@ -36,7 +36,10 @@ def verify(out: Path | str, *, pool: bool = False) -> list[Finding]:
     lines = transcript.read(folder.transcript, config.k)
     findings = [*_arithmetic(run, config, lines), *_separation(folder)]
     if pool:
-        prepared = finetune.prepare(config, Secret.load(folder.secret), run["keys"], run["device"])
+        secret, bound_to = Secret.load(folder.secret)
+        prepared = finetune.prepare(config, secret, run["keys"], run["device"])
+        findings.append(Finding(finetune.binding(prepared) == bound_to,
+                                "settings and records are those the secret was drawn for"))
         weights, directions = prepared.job.weights, prepared.job.directions
     else:
         _, weights, directions = finetune.base(config, run["keys"], run["device"])
@@ -63,7 +66,10 @@ def _arithmetic(run: dict, config: finetune.Config, lines: list[transcript.Line]
     real = releases.METHODS[config.method].real
     right = all(map(math.isfinite, values)) if real else all(v in (-1.0, 0.0, 1.0) for v in values)
     complete = run["status"] != "complete" or len(lines) == config.steps
-    return [Finding(rates, f"learning rates follow the {config.schedule} schedule from {config.learning_rate():g}"),
+    stated = run["mode"] == (finetune.REPRODUCIBLE if config.study else "private")
+    stated = stated and run.get("learning_rate") == config.learning_rate()
+    return [Finding(stated, "stated mode and learning rate follow from the settings"),
+            Finding(rates, f"learning rates follow the {config.schedule} schedule from {config.learning_rate():g}"),
             Finding(right, "released values are finite numbers" if real else "every released value is a sign"),
             Finding(complete, f"{len(lines)} of {config.steps} steps are recorded"),
             *([_promise(run, config, len(lines))] if run["private"] and config.epsilon is not None else [])]
@@ -83,7 +89,8 @@ def _separation(folder: Folder) -> list[Finding]:
         path = folder.path / name
         if path.exists() and path.suffix != ".npy":
             found = [word for word in PRIVATE_WORDS if f'"{word}"' in path.read_text()]
-            findings.append(Finding(not found, f"{name} carries no private field" + (f": {found}" if found else "")))
+            text = f"{name} carries none of the known private field names"
+            findings.append(Finding(not found, f"{text}: {found}" if found else text))
     for path in (folder.private, folder.secret):
         if path.exists():
             closed = stat.S_IMODE(path.stat().st_mode) == PRIVATE_DIR and all(

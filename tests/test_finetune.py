@@ -91,7 +91,7 @@ def test_private_mode_draws_everything_anew(tmp_path):
     runs = [finetune.start(Config(**SMALL), tmp_path / str(i), device="cpu") for i in range(2)]
     assert runs[0]["mode"] == runs[1]["mode"] == "private"
     assert not set(runs[0]["keys"].values()) & set(runs[1]["keys"].values())
-    secrets = [Secret.load(Folder(tmp_path / str(i)).secret) for i in range(2)]
+    secrets = [Secret.load(Folder(tmp_path / str(i)).secret)[0] for i in range(2)]
     assert secrets[0] != secrets[1] and not secrets[0].reproducible
     public = (tmp_path / "0" / "run.json").read_text() + (tmp_path / "0" / "transcript.txt").read_text()
     assert secrets[0].key.hex() not in public
@@ -155,6 +155,16 @@ BAD = [
     (["--device", "cuda:9"], "device: 'cuda:9' is not available"),
     (["--on-disagreement", "flip"], "on_disagreement: 'flip' is unknown"),
     (["--schedule", "cosine"], "schedule: 'cosine' is unknown"),
+    (["--delta", "nan"], "delta: paczero-zpl promises no epsilon"),
+    (["--noise", "laplace"], "noise: paczero-zpl promises no epsilon"),
+    (["--method", "dpzero", "--epsilon", "2", "--clip", "1e308"], "clip: 1e+308 is larger"),
+    (["--dev", "0"], "dev: 0 is not positive"),
+    (["--test", "0"], "test: 0 is not positive"),
+    (["--seed", "4294967296"], "seed: 4294967296 is out of range"),
+    (["--eval-every", "-1"], "eval_every: -1 is out of range"),
+    (["--task", "qa", "--max-new-tokens", "-5"], "max_new_tokens: -5 is not positive"),
+    (["--device", "meta"], "device: 'meta' is not available"),
+    (["--mu", "1e300"], "mu: 1e+300 is larger"),
 ]
 
 
@@ -190,8 +200,48 @@ def test_existing_and_unwritable_folders(tmp_path):
 
 
 def test_infinite_losses_stop_the_run_and_release_nothing_more(tmp_path):
-    config = Config(**SMALL | {"steps": 3}, lr=1e30, method="mezo", study=True)
+    config = Config(**SMALL | {"steps": 3}, lr=1e6, method="mezo", study=True)
     with pytest.raises(InputError, match="not finite at step"):
         finetune.start(config, tmp_path / "run", device="cpu")
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert run["status"] == "running" and (tmp_path / "run" / "transcript.txt").read_text().count("\n") < 3
+
+
+def test_a_secret_is_never_used_under_other_settings_or_records(tmp_path):
+    """The same noise on two statistics gives their difference away: resume refuses instead (attack of a reviewer)."""
+    table = tmp_path / "films.csv"
+    lines = [f"film number {i} is {'fine' if i % 2 else 'poor'},{i % 2}" for i in range(140)]
+    table.write_text("sentence,label\n" + "\n".join(lines) + "\n")
+    config = Config(**SMALL, source=str(table), method="dpzero", epsilon=1.0, clip=1.0, sampling=1.0)
+    finetune.start(config, tmp_path / "run", device="cpu", stop_at=1)
+    before = (tmp_path / "run" / "transcript.txt").read_text()
+    table.write_text("sentence,label\n" + "\n".join([lines[0].replace("poor", "bad"), *lines[1:]]) + "\n")
+    with pytest.raises(InputError, match="settings or records differ"):
+        finetune.resume(tmp_path / "run")
+    table.write_text("sentence,label\n" + "\n".join(lines) + "\n")
+    run_json = tmp_path / "run" / "run.json"
+    honest = run_json.read_text()
+    run_json.write_text(honest.replace('"epsilon": 1.0', '"epsilon": 50.0'))
+    with pytest.raises(InputError, match="settings or records differ"):
+        finetune.resume(tmp_path / "run")
+    run_json.unlink()
+    with pytest.raises(InputError, match="already holds a run"):
+        finetune.start(config, tmp_path / "run", device="cpu")
+    run_json.write_text(honest)
+    assert (tmp_path / "run" / "transcript.txt").read_text() == before
+    assert finetune.resume(tmp_path / "run")["status"] == "complete"
+
+
+@pytest.mark.parametrize(("name", "damage", "command"), [
+    ("private/ledger.jsonl", "hello\n", "resume"), ("metrics.jsonl", "hi\n", "resume"),
+    ("transcript.txt", "0 nan inf\n", "verify"), ("transcript.txt", "\udcff\n", "verify"),
+    ("run.json", '{"config": {}, "keys": null}', "resume"), ("run.json", "[]", "verify"),
+    ("secret/secret.json", "[]", "resume")])
+def test_damaged_files_are_one_line(name, damage, command, tmp_path, monkeypatch, capsys):
+    finetune.start(Config(**SMALL, study=True), tmp_path / "run", device="cpu", stop_at=2)
+    (tmp_path / "run" / name).write_bytes(damage.encode(errors="surrogateescape"))
+    monkeypatch.setattr(sys, "argv", ["paclab", command, str(tmp_path / "run")])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and error.startswith("paclab: ") and error.count("\n") == 1

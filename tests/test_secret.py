@@ -44,8 +44,8 @@ def test_noise_does_not_move_with_the_public_key():
 
 def test_file_modes_and_loss(tmp_path):
     secret = Secret.fresh()
-    secret.save(tmp_path / "secret")
-    assert Secret.load(tmp_path / "secret") == secret
+    secret.save(tmp_path / "secret", "a hash")
+    assert Secret.load(tmp_path / "secret") == (secret, "a hash")
     assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "secret" / "secret.json").stat().st_mode) == 0o600
     with pytest.raises(InputError, match="secret"):

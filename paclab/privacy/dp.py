@@ -94,7 +94,9 @@ def epsilon(noise_multiplier: float, sampling: float, steps: int, delta: float, 
 
 
 def _replace_one(noise_multiplier: float, sampling: float):
-    """Privacy loss of one replace-one step, from the dominating pair (1-q) N(0) + q N(+u) against N(-u), u = 1/sigma.
+    """Privacy loss of one replace-one step, from the dominating pair below with u = 1/sigma.
+
+    (1-q) N(0) + q N(+u)  against  (1-q) N(0) + q N(-u)
 
     Why no other pair of records is worse [ours]: with advanced joint convexity (Balle, Barthe, Gaboardi 2018) the
     profile is q H(N(x) || (1-b) N(0) + b N(x')); the optimal event is upward closed in <x, y> and <x - x', y>, so

@@ -45,6 +45,9 @@ METHODS = {
     "geodpzo-sc": Method("dp-aggzo, mirrored before the clip", False, False, MEZO_LR, DP, True, True),
     "geodpzo-lc": Method("dp-aggzo, outermost pairs centred before the clip", False, False, MEZO_LR, DP, True, True),
 }
+LARGEST_EPSILON = 100.0
+DP_ONLY = {"epsilon": None, "delta": 1e-5, "sampling": None, "accountant": "pld", "adjacency": "add-remove",
+           "noise": "gaussian", "normaliser": "expected"}  # settings that only DP methods read, and their defaults
 ON_DISAGREEMENT = ("coin", "skip", "majority")
 
 
@@ -80,8 +83,14 @@ def check(config) -> None:
         raise InputError("candidates", f"{config.candidates} is not an even number of halves", "use an even M >= 2")
     if method.differential:
         dp.check(config)
-    elif config.epsilon is not None:
-        raise InputError("epsilon", f"{config.method} promises no epsilon", "leave it out, or use dpzero or dp-aggzo")
+        if config.epsilon > LARGEST_EPSILON:
+            raise InputError("epsilon", f"{config.epsilon:g} is no privacy",
+                             f"give at most {LARGEST_EPSILON:g}, or use mezo")
+        return
+    for name in DP_ONLY:
+        if getattr(config, name) != DP_ONLY[name]:
+            raise InputError(name, f"{config.method} promises no epsilon and ignores it",
+                             "leave it out, or use dpzero or dp-aggzo")
 
 
 def promise(config, recorded: dict, steps: int) -> tuple[bool, float]:

@@ -21,7 +21,7 @@ import numpy as np
 from paclab.errors import InputError
 from paclab.privacy import dp
 from paclab.privacy.budget import BudgetExhausted
-from paclab.releases.base import Release, Released, checked
+from paclab.releases.base import Release, Released
 from paclab.releases.secret import Secret
 
 SINGLE = ("dpzero", "dp-zo")  # K = 1 methods
@@ -215,7 +215,8 @@ def differential(config, secret: Secret) -> Release:
         if private.steps >= made.steps:
             raise BudgetExhausted("epsilon", f"the promise covers {made.steps} steps and all are spent",
                                   "stop, or plan a new run with more steps and more noise")
-        values = checked(statistic, t)
+        # a record without a finite loss counts as zero: stopping the run would tell of it
+        values = np.nan_to_num(np.atleast_2d(statistic), nan=0.0, posinf=0.0, neginf=0.0)
         if len(values) != made.k:
             raise InputError("k", f"{len(values)} directions in a release of {made.k}", "probe k directions")
         clipped, share = bounded(made, values)

@@ -34,6 +34,8 @@ from paclab.releases.secret import Secret
 GUARANTEE = ("I(S*; released values) <= {spent} nats; protected: which of {m} public candidate halves of the pool "
              "was used (every record is in half of them); attacker knows pool, halves, model and code; membership "
              "in the pool itself is not protected")
+NOMINAL = ("nominal only, since the published noise calibration is not certified and can spend several times its "
+           "target at small budgets: ")
 SMALLEST_BETA = 1e-12  # below this the certified inverse stops: a coin is released and nothing is charged
 
 
@@ -88,8 +90,10 @@ def paczero(settings: Settings) -> Release:
             private = advance(settings, private, bit)
         return private
 
-    return Release(f"paczero-{settings.variant}", GUARANTEE.format(spent=spent, m=candidates), True, init, step,
-                   replay)
+    guarantee = GUARANTEE.format(spent=spent, m=candidates)
+    if settings.compat and settings.variant != "zpl":
+        guarantee = NOMINAL + guarantee
+    return Release(f"paczero-{settings.variant}", guarantee, True, init, step, replay)
 
 
 def step_budget(settings: Settings, ledger: budgets.Ledger, t: int) -> float:

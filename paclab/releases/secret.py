@@ -62,21 +62,20 @@ class Secret:
         digest = hashlib.shake_256(self.key + b"secret index").digest(32)
         return int.from_bytes(digest, "little") % count
 
-    def commitment(self, what: bytes) -> str:
-        """A public hash that pins `what` without telling it: it can be checked once the key is opened."""
-        return hashlib.sha256(self.key + b"commitment/" + what).hexdigest()
-
-    def save(self, folder: Path) -> None:
-        """Write the key into a folder of its own (mode 0700, file 0600)."""
-        record = {"key": self.key.hex(), "reproducible": self.reproducible}
+    def save(self, folder: Path, bound_to: str) -> None:
+        """Write the key into a folder of its own (mode 0700, file 0600), with a hash of all that a run depends on."""
+        record = {"key": self.key.hex(), "reproducible": self.reproducible, "bound_to": bound_to}
         write_json(private_dir(folder) / "secret.json", record, PRIVATE_FILE)
 
     @classmethod
-    def load(cls, folder: Path) -> "Secret":
-        """Read the key that `save` wrote."""
+    def load(cls, folder: Path) -> tuple["Secret", str]:
+        """Read the key that `save` wrote, and the hash it is bound to: under other inputs it must never be used."""
         try:
             record = json.loads((Path(folder) / "secret.json").read_text())
-            return cls(bytes.fromhex(record["key"]), bool(record["reproducible"]))
-        except (OSError, ValueError, KeyError):
+            key = bytes.fromhex(record["key"])
+            if len(key) != KEY_BYTES:
+                raise ValueError
+            return cls(key, bool(record["reproducible"])), str(record["bound_to"])
+        except (OSError, ValueError, KeyError, TypeError):
             raise InputError("secret", f"no readable secret in {folder}", "resume only runs whose secret "
                              "folder is intact; a lost secret cannot be drawn again") from None

@@ -70,6 +70,13 @@ class Folder(NamedTuple):
     def secret(self) -> Path:
         return self.path / "secret"
 
+    def refuse_used(self) -> None:
+        """A new run may not start where any part of an older one lies."""
+        for path in (self.run, self.transcript, self.ledger, self.secret / "secret.json"):
+            if path.exists():
+                raise InputError("out", f"{self.path} already holds a run ({path.name})",
+                                 "choose another folder, or `paclab resume` it")
+
     @contextmanager
     def locked(self):
         """Only one process may advance a run."""
@@ -90,11 +97,21 @@ class Progress(NamedTuple):
 
 def ledger_lines(folder: Folder) -> list[dict]:
     """The private diagnostics of every released step."""
-    return [json.loads(line) for line in transcript.whole_lines(folder.ledger)]
+    return json_lines(folder.ledger)
+
+
+def json_lines(path: Path) -> list[dict]:
+    """The whole lines of an append-only JSON file."""
+    try:
+        return [json.loads(line) for line in transcript.whole_lines(path)]
+    except ValueError:
+        raise InputError("dir", f"{path.name} holds a line that is not JSON", "restore the file") from None
 
 
 def recover(job: Job, folder: Folder):
     """Bring weights and private state to the last released step; returns (private state, follower, next step)."""
+    for path in (folder.transcript, folder.ledger, folder.metrics):
+        transcript.cut_torn_line(path)
     lines, infos = transcript.read(folder.transcript, job.k), ledger_lines(folder)
     if len(infos) == len(lines) + 1:  # drawn but not yet published when the run was killed
         t = len(lines)
@@ -131,9 +148,9 @@ def train(job: Job, folder: Folder, *, evaluate: Callable[[], dict] | None = Non
     """
     with folder.locked():
         private, follower, begin = recover(job, folder)
-        kept = [line for line in transcript.whole_lines(folder.metrics) if json.loads(line)["step"] <= begin]
-        scored = {json.loads(line)["step"] for line in kept}
-        write_atomic(folder.metrics, "".join(line + "\n" for line in kept))
+        kept = [line for line in json_lines(folder.metrics) if line["step"] <= begin]
+        scored = {line["step"] for line in kept}
+        write_atomic(folder.metrics, "".join(json.dumps(line) + "\n" for line in kept))
 
         def score(step: int) -> None:
             due = step in (0, job.steps) or (eval_every and step % eval_every == 0)

@@ -6,6 +6,8 @@ Numbers are written so that reading them back gives the same floats. Together wi
 direction key of run.json it rebuilds the trained weights bit for bit; nothing else left the private side.
 """
 
+import errno
+import math
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -29,28 +31,45 @@ class Line(NamedTuple):
 
 def format_value(value: float) -> str:
     """Whole numbers without a point, others in full precision."""
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
+    whole = math.isfinite(value) and value == int(value) and abs(value) < 1e15
+    return str(int(value)) if whole else repr(float(value))
 
 
 def append(path: Path, text: str, mode: int = 0o644) -> None:
     """Append one line and wait until it is on the disk."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode)
     try:
-        os.write(fd, text.encode())
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode)
+        try:
+            before, data = os.fstat(fd).st_size, text.encode()
+            if os.write(fd, data) != len(data):
+                os.ftruncate(fd, before)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise InputError("out", f"cannot write {path} ({error.strerror})",
+                         "free some space and resume: no step was lost") from None
+
+
+def cut_torn_line(path: Path) -> None:
+    """Cut a last line that a kill left half-written; only the process that holds the run's lock may do so."""
+    if path.exists():
+        data = path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole != len(data):
+            os.truncate(path, whole)
 
 
 def whole_lines(path: Path) -> list[str]:
-    """The complete lines of an append-only file; a torn last line is cut off the file."""
+    """The complete lines of an append-only file; a torn last line is left out. Changes nothing."""
     if not path.exists():
         return []
     data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) != len(data):
-        os.truncate(path, len(whole))
-    return whole.decode().splitlines()
+    try:
+        return data[: data.rfind(b"\n") + 1].decode().splitlines()
+    except UnicodeDecodeError:
+        raise InputError("dir", f"{path.name} is not text", "restore the file") from None
 
 
 def read(path: Path, directions: int | None = None) -> list[Line]:
@@ -63,7 +82,8 @@ def read(path: Path, directions: int | None = None) -> list[Line]:
         except (ValueError, IndexError):
             raise InputError("transcript", f"line {number + 1} is not `t lr Y...`", "restore the file") from None
         wrong_count = not line.values or (directions is not None and len(line.values) != directions)
-        if line.t != number or wrong_count or line.text().rstrip("\n") != text:
+        finite = math.isfinite(line.lr) and all(math.isfinite(v) for v in line.values)
+        if line.t != number or wrong_count or not finite or line.text().rstrip("\n") != text:
             raise InputError("transcript", f"line {number + 1} is out of place or altered", "restore the file")
         lines.append(line)
     return lines
