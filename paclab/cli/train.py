@@ -48,94 +48,98 @@ def _report(run: dict, out: Path) -> None:
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Config)}
 
 
+def train_command(
+    out: Annotated[Path, typer.Option(help="folder of the new run")],
+    task: Annotated[str, typer.Option(help="sentiment, qa (F1), qa-ce (answer cross-entropy), lm")] = "sentiment",
+    method: Annotated[str, typer.Option(help="mezo, sign, paczero-mi, paczero-rr, paczero-zpl, dpzero, dp-aggzo, "
+                                             "dp-zo, geodpzo-sc, geodpzo-lc")] = "paczero-zpl",
+    steps: Annotated[int, typer.Option(help="zeroth-order steps")] = _DEFAULTS["steps"],
+    pool: Annotated[int, typer.Option(help="records N in the pool")] = _DEFAULTS["pool"],
+    candidates: Annotated[int, typer.Option(help="candidate halves M, even")] = _DEFAULTS["candidates"],
+    lr: Annotated[float | None, typer.Option(help="learning rate; default: tuned for method and track")] = None,
+    clip: Annotated[float | None, typer.Option(help="bound on a record's projected gradient (dp-aggzo, geodpzo: "
+                                                    "on its mean vector; dp-zo: on its loss difference)")] = None,
+    mi: Annotated[float | None, typer.Option(help="total budget in nats (paczero-mi, paczero-rr)")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="promise of the whole run (DP methods)")] = None,
+    delta: Annotated[float, typer.Option(help="delta of that promise")] = _DEFAULTS["delta"],
+    sampling: Annotated[float | None, typer.Option(help="Poisson rate of a record; default: 64 / pool")] = None,
+    accountant: Annotated[str, typer.Option(help="pld, rdp or rdp-published")] = "pld",
+    adjacency: Annotated[str, typer.Option(help="add-remove or replace-one")] = "add-remove",
+    noise: Annotated[str, typer.Option(help="gaussian, or laplace for pure epsilon (dp-zo)")] = "gaussian",
+    normaliser: Annotated[str, typer.Option(help="expected batch, or private (noisy count)")] = "expected",
+    rule: Annotated[str, typer.Option(help="plain, fixed (--factor), sage, sage-oracle (not private)")] = "plain",
+    gain: Annotated[str, typer.Option(help="wiener, linear or sqrt (sage)")] = "wiener",
+    tracking: Annotated[float | None, typer.Option(help="decay of the tracked energy (sage)")] = None,
+    warmup: Annotated[int | None, typer.Option(help="steps before the reference is frozen (sage)")] = None,
+    alpha_min: Annotated[float, typer.Option(help="smallest factor (sage)")] = _DEFAULTS["alpha_min"],
+    factor: Annotated[float | None, typer.Option(help="the constant factor of --rule fixed")] = None,
+    k: Annotated[int, typer.Option(help="directions, and released values, a step")] = 1,
+    track: Annotated[str, typer.Option(help="ft (all weights) or lora (q and v)")] = "ft",
+    model: Annotated[str, typer.Option(help="embedded, a folder, or hub:NAME")] = "embedded",
+    source: Annotated[str, typer.Option(help="embedded, a file, files:DIR, or hub:NAME")] = "embedded",
+    seed: Annotated[int, typer.Option(help="public seed of the split; with --study, of everything")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda")] = "auto",
+    mu: Annotated[float, typer.Option(help="probe radius")] = _DEFAULTS["mu"],
+    schedule: Annotated[str, typer.Option(help="linear or constant learning rate")] = "linear",
+    budget: Annotated[str, typer.Option(help="adaptive or uniform split of --mi over steps")] = "adaptive",
+    on_disagreement: Annotated[str, typer.Option(help="coin, skip or majority (paczero-zpl)")] = "coin",
+    compat: Annotated[str | None, typer.Option(help="paczero: the published rules where they differ")] = None,
+    dev: Annotated[int, typer.Option(help="public held-out records for the curve")] = _DEFAULTS["dev"],
+    test: Annotated[int | None, typer.Option(help="held-out test records; default: all there are")] = None,
+    eval_every: Annotated[int, typer.Option(help="steps between scores on the dev records; 0: ends only")] = 0,
+    max_new_tokens: Annotated[int | None, typer.Option(help="longest generated answer (qa)")] = None,
+    study: Annotated[bool, typer.Option(help="reproducible, not private: secrets derive from --seed")] = False,
+) -> None:
+    """Fine-tune a language model; only signs, or clipped and noised numbers, leave the private side."""
+    from paclab import finetune, models
+
+    given = {name: value for name, value in locals().items() if name in _DEFAULTS}
+    config = Config(**given)
+    typer.echo(f"device: {models.choose_device(device).reason}")
+    if study:
+        typer.echo("study mode: reproducible, not private")
+    _report(finetune.start(config, out, device=device, watch=Meter(steps, study)), out)
+
+
+def resume_command(folder: Annotated[Path, typer.Argument(help="folder of a run that was stopped")]) -> None:
+    """Go on with a run after a kill at any point, to the identical result."""
+    from paclab import finetune
+
+    _, _, config = finetune.read_run(folder)
+    _report(finetune.resume(folder, watch=Meter(config.steps, config.study)), folder)
+
+
+def export_command(
+    folder: Annotated[Path, typer.Argument(help="folder of a finished run")],
+    to: Annotated[Path, typer.Option(help="new folder for the model, or for the peft adapter of a lora run")],
+) -> None:
+    """Write the trained model from the run's public files: a model folder, or a peft adapter."""
+    from paclab import finetune
+
+    typer.echo(f"written: {finetune.export(folder, to)}")
+
+
+def verify_command(
+    folder: Annotated[Path, typer.Argument(help="folder of a run")],
+    pool: Annotated[bool, typer.Option(help="also recompute votes, values and charges from the pool")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="print the findings as JSON")] = False,
+) -> None:
+    """Rebuild the weights from the public transcript, compare hashes, and check the public arithmetic."""
+    from paclab.verify import verify
+
+    findings = verify(folder, pool=pool)
+    for finding in findings:
+        if not json_output:
+            typer.echo(f"{'OK  ' if finding.ok else 'FAIL'} {finding.text}")
+    if json_output:
+        typer.echo(json.dumps([finding._asdict() for finding in findings], indent=1))
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-
-    @app.command("train")
-    def train_command(
-        out: Annotated[Path, typer.Option(help="folder of the new run")],
-        task: Annotated[str, typer.Option(help="sentiment, qa (F1), qa-ce (answer cross-entropy), lm")] = "sentiment",
-        method: Annotated[str, typer.Option(help="mezo, sign, paczero-mi, paczero-rr, paczero-zpl, dpzero, dp-aggzo, "
-                                                 "dp-zo, geodpzo-sc, geodpzo-lc")] = "paczero-zpl",
-        steps: Annotated[int, typer.Option(help="zeroth-order steps")] = _DEFAULTS["steps"],
-        pool: Annotated[int, typer.Option(help="records N in the pool")] = _DEFAULTS["pool"],
-        candidates: Annotated[int, typer.Option(help="candidate halves M, even")] = _DEFAULTS["candidates"],
-        lr: Annotated[float | None, typer.Option(help="learning rate; default: tuned for method and track")] = None,
-        clip: Annotated[float | None, typer.Option(help="bound on a record's projected gradient (dp-aggzo, geodpzo: "
-                                                        "on its mean vector; dp-zo: on its loss difference)")] = None,
-        mi: Annotated[float | None, typer.Option(help="total budget in nats (paczero-mi, paczero-rr)")] = None,
-        epsilon: Annotated[float | None, typer.Option(help="promise of the whole run (DP methods)")] = None,
-        delta: Annotated[float, typer.Option(help="delta of that promise")] = _DEFAULTS["delta"],
-        sampling: Annotated[float | None, typer.Option(help="Poisson rate of a record; default: 64 / pool")] = None,
-        accountant: Annotated[str, typer.Option(help="pld, rdp or rdp-published")] = "pld",
-        adjacency: Annotated[str, typer.Option(help="add-remove or replace-one")] = "add-remove",
-        noise: Annotated[str, typer.Option(help="gaussian, or laplace for pure epsilon (dp-zo)")] = "gaussian",
-        normaliser: Annotated[str, typer.Option(help="expected batch, or private (noisy count)")] = "expected",
-        rule: Annotated[str, typer.Option(help="plain, fixed (--factor), sage, sage-oracle (not private)")] = "plain",
-        gain: Annotated[str, typer.Option(help="wiener, linear or sqrt (sage)")] = "wiener",
-        tracking: Annotated[float | None, typer.Option(help="decay of the tracked energy (sage)")] = None,
-        warmup: Annotated[int | None, typer.Option(help="steps before the reference is frozen (sage)")] = None,
-        alpha_min: Annotated[float, typer.Option(help="smallest factor (sage)")] = _DEFAULTS["alpha_min"],
-        factor: Annotated[float | None, typer.Option(help="the constant factor of --rule fixed")] = None,
-        k: Annotated[int, typer.Option(help="directions, and released values, a step")] = 1,
-        track: Annotated[str, typer.Option(help="ft (all weights) or lora (q and v)")] = "ft",
-        model: Annotated[str, typer.Option(help="embedded, a folder, or hub:NAME")] = "embedded",
-        source: Annotated[str, typer.Option(help="embedded, a file, files:DIR, or hub:NAME")] = "embedded",
-        seed: Annotated[int, typer.Option(help="public seed of the split; with --study, of everything")] = 0,
-        device: Annotated[str, typer.Option(help="auto, cpu, cuda")] = "auto",
-        mu: Annotated[float, typer.Option(help="probe radius")] = _DEFAULTS["mu"],
-        schedule: Annotated[str, typer.Option(help="linear or constant learning rate")] = "linear",
-        budget: Annotated[str, typer.Option(help="adaptive or uniform split of --mi over steps")] = "adaptive",
-        on_disagreement: Annotated[str, typer.Option(help="coin, skip or majority (paczero-zpl)")] = "coin",
-        compat: Annotated[str | None, typer.Option(help="paczero: the published rules where they differ")] = None,
-        dev: Annotated[int, typer.Option(help="public held-out records for the curve")] = _DEFAULTS["dev"],
-        test: Annotated[int | None, typer.Option(help="held-out test records; default: all there are")] = None,
-        eval_every: Annotated[int, typer.Option(help="steps between scores on the dev records; 0: ends only")] = 0,
-        max_new_tokens: Annotated[int | None, typer.Option(help="longest generated answer (qa)")] = None,
-        study: Annotated[bool, typer.Option(help="reproducible, not private: secrets derive from --seed")] = False,
-    ) -> None:
-        """Fine-tune a language model; only signs, or clipped and noised numbers, leave the private side."""
-        from paclab import finetune, models
-
-        given = {name: value for name, value in locals().items() if name in _DEFAULTS}
-        config = Config(**given)
-        typer.echo(f"device: {models.choose_device(device).reason}")
-        if study:
-            typer.echo("study mode: reproducible, not private")
-        _report(finetune.start(config, out, device=device, watch=Meter(steps, study)), out)
-
-    @app.command("resume")
-    def resume_command(folder: Annotated[Path, typer.Argument(help="folder of a run that was stopped")]) -> None:
-        """Go on with a run after a kill at any point, to the identical result."""
-        from paclab import finetune
-
-        _, _, config = finetune.read_run(folder)
-        _report(finetune.resume(folder, watch=Meter(config.steps, config.study)), folder)
-
-    @app.command("export")
-    def export_command(
-        folder: Annotated[Path, typer.Argument(help="folder of a finished run")],
-        to: Annotated[Path, typer.Option(help="new folder for the model, or for the peft adapter of a lora run")],
-    ) -> None:
-        """Write the trained model from the run's public files: a model folder, or a peft adapter."""
-        from paclab import finetune
-
-        typer.echo(f"written: {finetune.export(folder, to)}")
-
-    @app.command("verify")
-    def verify_command(
-        folder: Annotated[Path, typer.Argument(help="folder of a run")],
-        pool: Annotated[bool, typer.Option(help="also recompute votes, values and charges from the pool")] = False,
-        json_output: Annotated[bool, typer.Option("--json", help="print the findings as JSON")] = False,
-    ) -> None:
-        """Rebuild the weights from the public transcript, compare hashes, and check the public arithmetic."""
-        from paclab.verify import verify
-
-        findings = verify(folder, pool=pool)
-        for finding in findings:
-            if not json_output:
-                typer.echo(f"{'OK  ' if finding.ok else 'FAIL'} {finding.text}")
-        if json_output:
-            typer.echo(json.dumps([finding._asdict() for finding in findings], indent=1))
-        if not all(finding.ok for finding in findings):
-            raise typer.Exit(1)
+    app.command("train")(train_command)
+    app.command("resume")(resume_command)
+    app.command("export")(export_command)
+    app.command("verify")(verify_command)
