@@ -44,6 +44,8 @@ def private_dir(path: Path | str) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
         path.chmod(PRIVATE_DIR)
+        if not (path / ".gitignore").exists():
+            write_atomic(path / ".gitignore", "*\n", PRIVATE_FILE)  # never by `git add .`
     except OSError as error:
         raise InputError("out", f"cannot create {path} ({error.strerror})", "choose a writable folder") from None
     return path

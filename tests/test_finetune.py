@@ -245,3 +245,14 @@ def test_damaged_files_are_one_line(name, damage, command, tmp_path, monkeypatch
         cli.main()
     error = capsys.readouterr().err
     assert stop.value.code == 2 and error.startswith("paclab: ") and error.count("\n") == 1
+
+
+def test_a_folder_with_other_files_is_no_run_folder(tmp_path, monkeypatch, capsys):
+    """An empty --out means the current folder: it must not be strewn with a run's files, secrets among them."""
+    (tmp_path / "notes.txt").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["paclab", "train", "--out", "", "--steps", "1"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert "is not empty; name a new folder" in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["notes.txt"]

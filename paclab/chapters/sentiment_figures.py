@@ -94,7 +94,7 @@ def gains(r: Results) -> Any:
     over = f"95 % over {len(r.zero)} seeds" if len(r.zero) > 1 else "95 % over sentences, one seed"
     ax.set(xlabel=f"accuracy over zero-shot, points ({over}; dotted: one corrected threshold)")
     if len(r.plan.tracks) > 1:
-        ax.legend(loc="best")
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     return figure
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from paclab.errors import InputError
 from paclab.finetune import Config
 
 
@@ -38,13 +39,16 @@ def _report(run: dict, out: Path) -> None:
         typer.echo(f"stopped after some steps; go on with: paclab resume {out}")
         return
     result = run["result"]
-    typer.echo(f"{run['config']['method']} ({run['mode']}), {run['steps_done']} steps, {result['test_records']} "
+    kind = "private" if run["private"] else "NOT PRIVATE"
+    kind = run["mode"] if run["config"]["study"] else f"{kind}, secrets from the operating system"
+    typer.echo(f"{run['config']['method']} ({kind}), {run['steps_done']} steps, {result['test_records']} "
                f"held-out records: loss {result['test_loss']:.4f}"
                + (f", score {result['test_score']:.4f}" if "test_score" in result else ""))
     typer.echo(f"guarantee: {run['guarantee']}")
     typer.echo(f"run folder: {out}")
 
 
+RUN_FILES = {"run.json", "transcript.txt", "metrics.jsonl", "test.npy", "private", "secret"}
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Config)}
 
 
@@ -90,9 +94,11 @@ def train_command(
     max_new_tokens: Annotated[int | None, typer.Option(help="longest generated answer (qa)")] = None,
     study: Annotated[bool, typer.Option(help="reproducible, not private: secrets derive from --seed")] = False,
 ) -> None:
-    """Fine-tune a language model; only signs, or clipped and noised numbers, leave the private side."""
+    """Fine-tune a language model; a private method lets only signs, or clipped and noised numbers, out."""
     from paclab import finetune, models
 
+    if out.is_dir() and {path.name for path in out.iterdir()} - RUN_FILES:
+        raise InputError("out", f"{out} is not empty", "name a new folder")
     given = {name: value for name, value in locals().items() if name in _DEFAULTS}
     config = Config(**given)
     typer.echo(f"device: {models.choose_device(device).reason}")
