@@ -37,10 +37,17 @@ def side_by_side(work: Callable, items: list, device: torch.device) -> Iterator:
 
     One thread a micro-batch is faster than all threads on each, and the numbers no longer depend on their count.
     """
-    threads = min(torch.get_num_threads(), len(items))
-    if device.type != "cpu" or threads < 2:
+    before = torch.get_num_threads()
+    if device.type != "cpu" or before < 2:
         return map(work, items)
-    before, ready = torch.get_num_threads(), threading.Barrier(threads + 1)
+    threads = min(before, len(items))
+    if threads < 2:
+        torch.set_num_threads(1)
+        try:
+            return iter([work(item) for item in items])
+        finally:
+            torch.set_num_threads(before)
+    ready = threading.Barrier(threads + 1)
 
     def alone() -> None:
         torch.get_num_threads()  # lets torch adopt the process's count now rather than after the next line

@@ -1,12 +1,28 @@
 """Shared fixtures: offline always, one thread a test process, the real data folder when it is given."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # a test never reaches a hub
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+@pytest.fixture(autouse=True)
+def leave_no_traces():
+    """Figures, plotting style and thread count of one test never reach the next."""
+    import torch
+
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    if "matplotlib" in sys.modules:
+        import matplotlib.pyplot as plt
+
+        plt.close("all")
+        plt.rcdefaults()
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,8 @@ def test_only_token_wise_parts_are_narrowed_and_no_logit_moves(kind):
     assert bool(narrowed) == (kind != "opt")  # OPT flattens its rows before these parts: nothing is gained there
 
 
-def test_losses_do_not_depend_on_threads(embedded):
+@pytest.mark.parametrize("batch", [None, np.array([3]), np.arange(40)])
+def test_losses_do_not_depend_on_threads(embedded, batch):
     from paclab import tasks
     from paclab.sources import load_splits
 
@@ -52,9 +53,9 @@ def test_losses_do_not_depend_on_threads(embedded):
     objective = tasks.objective("sentiment", embedded, records)
     try:
         torch.set_num_threads(1)
-        one = objective.losses()
+        one = objective.losses(batch)
         torch.set_num_threads(3)
-        three = objective.losses()
+        three = objective.losses(batch)
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
