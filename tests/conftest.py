@@ -23,6 +23,7 @@ def leave_no_traces():
 
         plt.close("all")
         plt.rcdefaults()
+        plt.rcParams["figure.max_open_warning"] = 20  # rcdefaults leaves this one alone
 
 
 @pytest.fixture(scope="session")
