@@ -1,7 +1,8 @@
 """Many study-mode runs, cached by content: a cell is one Config, done once, resumed when it was interrupted.
 
-A cell's name hashes its settings, the model's files and the code that decides its numbers (comments and docstrings
-aside), so an edit of the mathematics runs it again and an edit of prose does not. Settings count only where they
+A cell's name hashes its settings, the model's files, the code that decides its numbers (comments and docstrings
+aside) and the versions of the libraries that do the arithmetic, so an edit of the mathematics or another torch runs
+it again and an edit of prose or a bug-fix release does not. Settings count only where they
 differ from their defaults and Config's declarations do not count as code: a new setting renames no older cell, and
 a cell whose recorded settings are not the wanted ones (a default was changed) is made again.
 """
@@ -16,6 +17,7 @@ import os
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,11 +27,14 @@ from paclab.errors import InputError
 from paclab.files import sha256_json
 from paclab.finetune import Config
 from paclab.releases import METHODS
+from paclab.reviews import PACKAGE as TEXT
 
 NUMBERS = ("finetune", "tasks", "scoring", "shortcut", "prompts", "metrics", "models", "lora", "sources", "reviews",
            "qa_family", "releases/base", "releases/secret", "zo/directions", "zo/probe", "zo/update", "zo/train",
            "privacy/channels", "privacy/consensus", "privacy/posterior", "privacy/budget")
 RULE_NUMBERS = ("zo/rules", "zo/sage", "releases/oracle")  # for runs whose update rule is not the plain one
+
+LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "scipy", "dp-accounting")  # their arithmetic is ours
 
 
 class Cell(NamedTuple):
@@ -76,12 +81,18 @@ def _model_hash(model: str) -> str:
     return hashlib.sha256(b"".join(p.name.encode() + p.read_bytes() for p in files)).hexdigest() if files else model
 
 
+def library_versions() -> dict[str, str]:
+    """Major and minor version of every library that decides numbers, and the exact one of the embedded text."""
+    minor = {name: ".".join(metadata.version(name).split(".")[:2]) for name in LIBRARIES}
+    return minor | {TEXT: metadata.version(TEXT)}
+
+
 def cell_name(config: Config, record: bool = False) -> str:
     """The folder name of a cell: readable, and unique to its content."""
     given = {field.name: value for field in dataclasses.fields(config)
              if (value := getattr(config, field.name)) != field.default}
     content = sha256_json([given, config.learning_rate(), code_hash(config.method, config.rule),
-                           _model_hash(config.model), record])
+                           _model_hash(config.model), library_versions(), record])
     return f"{config.task}-{config.method}-{config.track}-s{config.seed}-{content[:16]}"
 
 

