@@ -23,15 +23,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from paclab import finetune
 from paclab.errors import InputError
-from paclab.files import sha256_json
+from paclab.files import sha256_file, sha256_json
 from paclab.finetune import Config
 from paclab.releases import METHODS
 from paclab.reviews import PACKAGE as TEXT
 
-NUMBERS = ("finetune", "tasks", "scoring", "shortcut", "prompts", "metrics", "models", "lora", "sources", "reviews",
-           "qa_family", "releases/base", "releases/secret", "zo/directions", "zo/probe", "zo/update", "zo/train",
-           "privacy/channels", "privacy/consensus", "privacy/posterior", "privacy/budget")
+NUMBERS = ("finetune", "tasks", "scoring", "masked", "shortcut", "prompts", "metrics", "models", "lora", "sources",
+           "reviews", "qa_family", "releases/base", "releases/secret", "zo/directions", "zo/probe", "zo/update",
+           "zo/train", "privacy/channels", "privacy/consensus", "privacy/posterior", "privacy/budget")
 RULE_NUMBERS = ("zo/rules", "zo/sage", "releases/oracle")  # for runs whose update rule is not the plain one
 
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "scipy", "dp-accounting")  # their arithmetic is ours
@@ -74,11 +75,20 @@ def code_hash(method: str, rule: str = "plain") -> str:
 
 @functools.cache
 def _model_hash(model: str) -> str:
-    from paclab.models import EMBEDDED, project_root
+    from paclab.models import shipped
 
-    folder = project_root() / "data" / "model" if model == EMBEDDED else Path(model)
+    folder = shipped(model) or Path(model)
     files = sorted(p for p in folder.glob("*") if p.suffix in (".json", ".safetensors")) if folder.is_dir() else []
     return hashlib.sha256(b"".join(p.name.encode() + p.read_bytes() for p in files)).hexdigest() if files else model
+
+
+def _source_hash(source: str) -> str:
+    path = Path(source.removeprefix("files:"))
+    files = [p for p in (sorted(path.glob("*")) if path.is_dir() else [path]) if p.is_file()]
+    return sha256_json([(p.name, sha256_file(p)) for p in files]) if files else source
+
+
+PATHS = {"model": _model_hash, "source": _source_hash}
 
 
 def library_versions() -> dict[str, str]:
@@ -91,6 +101,7 @@ def cell_name(config: Config, record: bool = False) -> str:
     """The folder name of a cell: readable, and unique to its content."""
     given = {field.name: value for field in dataclasses.fields(config)
              if (value := getattr(config, field.name)) != field.default}
+    given |= {name: hashed(given[name]) for name, hashed in PATHS.items() if name in given}  # contents, not places
     content = sha256_json([given, config.learning_rate(), code_hash(config.method, config.rule),
                            _model_hash(config.model), library_versions(), record])
     return f"{config.task}-{config.method}-{config.track}-s{config.seed}-{content[:16]}"
@@ -98,10 +109,9 @@ def cell_name(config: Config, record: bool = False) -> str:
 
 def load_cell(folder: Path) -> Cell:
     """Read a finished cell."""
-    from paclab.finetune import read_run
     from paclab.zo.train import ledger_lines
 
-    paths, run, config = read_run(folder)
+    paths, run, config = finetune.read_run(folder)
     loss, score = np.load(folder / "test.npy")
     metrics = [json.loads(line) for line in paths.metrics.read_text().splitlines()]
     return Cell(config, run, loss, score, ledger_lines(paths), metrics, folder)
@@ -119,7 +129,6 @@ def _work(config: Config, folder: Path, record: bool) -> Path:
 
     import torch
 
-    from paclab import finetune
     from paclab.zo.train import Busy
 
     torch.set_num_threads(1)
@@ -172,7 +181,7 @@ def run_cells(configs: Iterable[Config], root: Path | str, *, record: bool = Fal
 
     `watch(done, total)` is called after each cell. All configs must be in study mode.
     """
-    configs, root = list(configs), Path(root)
+    configs, root = [finetune.located(config) for config in configs], Path(root)
     if any(not config.study for config in configs):
         raise InputError("study", "a cached experiment reads private curves", "set study=True: a public pool only")
     folders = [root / cell_name(config, record) for config in configs]

@@ -104,7 +104,8 @@ def export_peft(model: LanguageModel, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "adapter_model.safetensors")
     write_json(folder / "adapter_config.json", {
-        "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": model.source,
+        "peft_type": "LORA", "task_type": None if model.masked else "CAUSAL_LM",
+        "base_model_name_or_path": model.source,
         "r": patterns["rank"], "lora_alpha": patterns["alpha"], "lora_dropout": 0.0, "bias": "none",
         "target_modules": sorted(targets), "fan_in_fan_out": patterns["transposed"], "inference_mode": True})
 

@@ -9,8 +9,8 @@ def sentiment(sentence: str) -> str:
 
 
 def masked_sentiment(sentence: str, mask: str) -> str:
-    """The prompt of the masked-model track: `<sentence> It was <mask> .`"""
-    return f"{sentence.strip()} It was {mask} ."
+    """The prompt of the masked-model track: `<sentence> It was <mask>.`, without a space before the dot as in MeZO."""
+    return f"{sentence.strip()} It was {mask}."
 
 
 def question(title: str, context: str, query: str) -> str:

@@ -1,4 +1,4 @@
-"""In a causal model's last block, everything after attention may be computed at the read positions only.
+"""In a model's last block, everything after attention may be computed at the read positions only.
 
 Found by protocol, proved by trial: a part of the last block is narrowed only if the hidden states at the read
 positions come out unchanged on a first batch (attention itself fails that trial and stays whole). For the embedded
@@ -64,7 +64,9 @@ class Narrow:
             return None
         x = args[0]
         self.local.length = x.shape[1]
-        return (x[torch.arange(len(x), device=x.device), positions][:, None], *args[1:])
+        rows = torch.arange(len(x), device=x.device)
+        alike = [torch.is_tensor(arg) and arg.dim() == 3 and arg.shape[:2] == x.shape[:2] for arg in args]
+        return tuple(arg[rows, positions][:, None] if same else arg for arg, same in zip(args, alike, strict=True))
 
     def _scatter(self, part, args, output):
         length = getattr(self.local, "length", None)

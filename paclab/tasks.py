@@ -1,6 +1,7 @@
 """Tasks: prompts turned into token rows, and a loss for every record. Knows no privacy and no optimiser.
 
-    sentiment   one row a record; loss = cross-entropy over the label words' logits after the prompt
+    sentiment   one row a record; loss = cross-entropy over the label words' logits after the prompt, or at the
+                prompt's mask when the model is a masked one
     qa          loss = -F1 of the greedy answer (as published), in units of F1
     qa-ce       loss = cross-entropy of the first gold answer (what the DP baselines train on), nats a token
     lm          loss = cross-entropy of the text, nats a token
@@ -11,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from paclab import metrics, prompts
+from paclab import masked, metrics, prompts
 from paclab.errors import InputError, nearest
 from paclab.models import LanguageModel
 from paclab.scoring import TOKEN_BUDGET, Scorer
@@ -38,7 +39,28 @@ def fit(ids: list[int], room: int) -> list[int]:
     return ids if len(ids) <= room else [ids[0], *ids[len(ids) - room + 1:]]
 
 
-class Choice:
+class LabelWords:
+    """Losses and scores over label words, from `scores` and `labels` of a subclass."""
+
+    labels: torch.Tensor
+
+    def scores(self, batch: np.ndarray | None = None) -> torch.Tensor:
+        """Log-probability of each label word up to a constant a record: float64 [n, words]."""
+        raise NotImplementedError
+
+    def losses(self, batch: np.ndarray | None = None) -> np.ndarray:
+        """Cross-entropy of the gold label over the label words: float64 [N], or of the records in `batch`; nats."""
+        labels = self.labels if batch is None else self.labels[torch.from_numpy(np.asarray(batch))]
+        return torch.nn.functional.cross_entropy(self.scores(batch), labels, reduction="none").numpy()
+
+    def outcome(self) -> Outcome:
+        """Held-out loss and 0/1 correctness."""
+        scores = self.scores()
+        loss = torch.nn.functional.cross_entropy(scores, self.labels, reduction="none")
+        return Outcome(loss.numpy(), (scores.argmax(1) == self.labels).double().numpy())
+
+
+class Choice(LabelWords):
     """Losses over label words: one row a record when each word is one token, else one row a record and word."""
 
     def __init__(self, scorer: Scorer, records: list[dict], words=prompts.SENTIMENT_WORDS, bos="tokenizer"):
@@ -74,16 +96,28 @@ class Choice:
         lines = None if batch is None else (np.asarray(batch)[:, None] * words + np.arange(words)).ravel()
         return -_span_nll(self, lines).view(-1, words)
 
-    def losses(self, batch: np.ndarray | None = None) -> np.ndarray:
-        """Cross-entropy of the gold label over the label words: float64 [N], or of the records in `batch`; nats."""
-        labels = self.labels if batch is None else self.labels[torch.from_numpy(np.asarray(batch))]
-        return torch.nn.functional.cross_entropy(self.scores(batch), labels, reduction="none").numpy()
 
-    def outcome(self) -> Outcome:
-        """Held-out loss and 0/1 correctness."""
-        scores = self.scores()
-        loss = torch.nn.functional.cross_entropy(scores, self.labels, reduction="none")
-        return Outcome(loss.numpy(), (scores.argmax(1) == self.labels).double().numpy())
+class MaskedChoice(LabelWords):
+    """Losses over label words at the mask of the masked-model prompt: one row a record, one token a word."""
+
+    def __init__(self, scorer: masked.MaskedScorer, records: list[dict], words=prompts.SENTIMENT_WORDS,
+                 bos="tokenizer"):
+        model, self.scorer = scorer.model, scorer
+        self.labels = torch.tensor([int(record["label"]) for record in records])
+        pieces = [encode(model, word, None) for word in words]
+        long = [word.strip() for word, ids in zip(words, pieces, strict=True) if len(ids) != 1]
+        if long:
+            raise InputError("model", f"{long[0]!r} is not one token of this model", "one mask holds one token")
+        self.columns = [ids[0] for ids in pieces]
+        mask = model.tokenizer.mask_token
+        texts = [prompts.masked_sentiment(record["sentence"].replace(mask, " "), mask) for record in records]
+        self.rows = [fit(encode(model, text, bos), model.context) for text in texts]
+        self.batches = scorer.batches(self.rows)
+
+    def scores(self, batch: np.ndarray | None = None) -> torch.Tensor:
+        """Logits of the label words at the mask: float64 [n, words]."""
+        batches = self.batches if batch is None else self.scorer.batches([self.rows[i] for i in batch])
+        return self.scorer.mask_logits(batches, self.columns).double()
 
 
 def _span_nll(objective, lines: np.ndarray | None) -> torch.Tensor:
@@ -156,6 +190,11 @@ def objective(task: str, model: LanguageModel, records: list[dict], *, bos="toke
     """The per-record losses of a task on these records: an object with losses() [N] and outcome()."""
     if task not in TASKS:
         raise InputError("task", f"{task!r} is unknown", nearest(task, TASKS))
+    if model.masked:
+        if task != "sentiment":
+            raise InputError("task", f"{task} needs a causal model, {model.source} is a masked one",
+                             "use task=sentiment, or a causal model")
+        return MaskedChoice(masked.MaskedScorer(model, token_budget), records, bos=bos)
     scorer = Scorer(model, token_budget, padding)
     if task == "sentiment":
         return Choice(scorer, records, bos=bos)

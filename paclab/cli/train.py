@@ -79,7 +79,7 @@ def train_command(
     factor: Annotated[float | None, typer.Option(help="the constant factor of --rule fixed")] = None,
     k: Annotated[int, typer.Option(help="directions, and released values, a step")] = 1,
     track: Annotated[str, typer.Option(help="ft (all weights) or lora (q and v)")] = "ft",
-    model: Annotated[str, typer.Option(help="embedded, a folder, or hub:NAME")] = "embedded",
+    model: Annotated[str, typer.Option(help="embedded, masked, a folder, or hub:NAME")] = "embedded",
     source: Annotated[str, typer.Option(help="embedded, a file, files:DIR, or hub:NAME")] = "embedded",
     seed: Annotated[int, typer.Option(help="public seed of the split; with --study, of everything")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda")] = "auto",
