@@ -140,7 +140,9 @@ def write_card(folder: Path, recipe: Recipe, scores: dict[str, Any], parameters:
 def finished(folder: Path, recipe: Recipe) -> bool:
     """Whether the folder already holds this recipe's model with its card."""
     path = folder / SCORES
-    return path.exists() and (folder / WEIGHTS).exists() and json.loads(path.read_text())["recipe"] == asdict(recipe)
+    if not (path.exists() and (folder / WEIGHTS).exists()):
+        return False
+    return asdict(Recipe()) | json.loads(path.read_text())["recipe"] == asdict(recipe)
 
 
 def _percent(score: dict[str, Any]) -> str:

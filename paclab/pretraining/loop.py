@@ -77,8 +77,9 @@ def _restore(path: Path, recipe: Recipe, model: torch.nn.Module, optimizer: torc
     if not path.exists():
         return 0
     state = torch.load(path, weights_only=True)
-    if state["recipe"] != asdict(recipe):
-        changed = sorted(k for k, v in asdict(recipe).items() if state["recipe"].get(k) != v)
+    stored = asdict(Recipe()) | state["recipe"]  # a setting that is newer than the checkpoint had its default
+    if stored != asdict(recipe):
+        changed = sorted(k for k, v in asdict(recipe).items() if stored.get(k) != v)
         raise InputError(
             "out",
             f"holds a checkpoint of another recipe (differs in {', '.join(changed)})",

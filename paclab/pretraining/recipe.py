@@ -5,7 +5,9 @@ from dataclasses import dataclass
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from paclab.errors import InputError
+from paclab.errors import InputError, nearest
+
+KINDS = ("causal", "masked")
 
 
 @dataclass(frozen=True)
@@ -14,9 +16,10 @@ class Recipe:
 
     `prompted_steps` final steps add a batch of prompted public sentiment snippets; `reviews` limits the
     number of public reviews read (None: all); `lr` is the peak of a warm-up and cosine schedule that ends
-    at `lr * floor`.
+    at `lr * floor`; `kind` is causal or masked (the latter reads no questions).
     """
 
+    kind: str = "causal"
     width: int = 128
     depth: int = 2
     heads: int = 4
@@ -36,6 +39,8 @@ class Recipe:
     reviews: int | None = None
 
     def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InputError("kind", f"{self.kind!r} is unknown", nearest(self.kind, KINDS))
         if self.width % self.heads:
             raise InputError(
                 "width", f"{self.width} is not a multiple of {self.heads} heads", "change either"
