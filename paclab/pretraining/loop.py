@@ -12,6 +12,7 @@ from transformers import GPT2LMHeadModel
 
 from paclab.errors import InputError
 from paclab.files import write_atomic
+from paclab.pretraining import masked
 from paclab.pretraining.corpus import Batch, Corpus, Stream, prompted_batch, question_batch
 from paclab.pretraining.recipe import Recipe, build_model, learning_rate
 
@@ -23,17 +24,25 @@ class Progress(NamedTuple):
 
     step: int
     steps: int
-    text_loss: float
-    question_loss: float
+    losses: dict[str, float]
     tokens_per_second: float
     seconds_left: float
 
     def line(self) -> str:
         """One line for a terminal or a log."""
+        losses = "".join(f"  {name} {loss:.3f}" for name, loss in self.losses.items())
         return (
-            f"step {self.step}/{self.steps}  text {self.text_loss:.3f}  questions {self.question_loss:.3f}  "
-            f"{self.tokens_per_second:,.0f} tokens/s  {self.seconds_left / 60:.1f} min left"
+            f"step {self.step}/{self.steps}{losses}  {self.tokens_per_second:,.0f} tokens/s  "
+            f"{self.seconds_left / 60:.1f} min left"
         )
+
+
+class Kind(NamedTuple):
+    """What the loop needs to know of a kind of model: its weights, a step's batches by name, and their loss."""
+
+    build: Callable
+    batches: Callable
+    loss: Callable
 
 
 def batch_loss(model: GPT2LMHeadModel, batch: Batch) -> torch.Tensor:
@@ -47,7 +56,21 @@ def batch_loss(model: GPT2LMHeadModel, batch: Batch) -> torch.Tensor:
     return (losses * weight[chosen]).sum() / weight[chosen].sum()
 
 
-def _optimizer(model: GPT2LMHeadModel, recipe: Recipe) -> torch.optim.Optimizer:
+def causal_batches(corpus: Corpus, text: Stream, recipe: Recipe, step: int) -> dict[str, Batch]:
+    """What a causal model's step trains on, by name."""
+    batches = {"text": text.at(step), "questions": question_batch(corpus.tokenizer, recipe.question_rows, step)}
+    if step >= recipe.steps - recipe.prompted_steps:
+        batches["prompted"] = prompted_batch(corpus, recipe.prompted_rows, step)
+    return batches
+
+
+KINDS = {
+    "causal": Kind(build_model, causal_batches, batch_loss),
+    "masked": Kind(masked.build_model, masked.batches, masked.batch_loss),
+}
+
+
+def _optimizer(model: torch.nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     matrices = [p for p in model.parameters() if p.dim() > 1]
     vectors = [p for p in model.parameters() if p.dim() < 2]
     groups = [
@@ -91,27 +114,26 @@ def _restore(path: Path, recipe: Recipe, model: torch.nn.Module, optimizer: torc
 
 
 def _step(
-    model: GPT2LMHeadModel,
+    model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
     recipe: Recipe,
     corpus: Corpus,
     text: Stream,
     step: int,
-) -> tuple[float, float, int]:
+) -> tuple[dict[str, float], int]:
+    kind = KINDS[recipe.kind]
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(recipe, step)
-    batches = [text.at(step), question_batch(corpus.tokenizer, recipe.question_rows, step)]
-    if step >= recipe.steps - recipe.prompted_steps:
-        batches.append(prompted_batch(corpus, recipe.prompted_rows, step))
-    losses = []
-    for batch in batches:
-        loss = batch_loss(model, batch)
+    batches = kind.batches(corpus, text, recipe, step)
+    losses = {}
+    for name, batch in batches.items():
+        loss = kind.loss(model, batch)
         loss.backward()
-        losses.append(loss.item())
+        losses[name] = loss.item()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return losses[0], losses[1], sum(b.ids.size for b in batches)
+    return losses, sum(b.ids.size for b in batches.values())
 
 
 def pretrain(
@@ -122,14 +144,14 @@ def pretrain(
     minutes: float | None = None,
     every: int = 200,
     report: Callable[[Progress], None] = lambda progress: None,
-) -> tuple[GPT2LMHeadModel, int]:
+) -> tuple[torch.nn.Module, int]:
     """Train until the recipe's last step or the time limit; returns the model and the number of steps done.
 
     A checkpoint is written every `every` steps and at the end; a later call with the same recipe and folder
     goes on from it and ends with the same weights as an uninterrupted run on the same machine and thread
     count. Raises InputError when the folder holds another recipe's checkpoint.
     """
-    model = build_model(recipe)
+    model = KINDS[recipe.kind].build(recipe)
     optimizer = _optimizer(model, recipe)
     path = folder / CHECKPOINT
     begin = step = _restore(path, recipe, model, optimizer)
@@ -137,14 +159,14 @@ def pretrain(
     started = since = time.monotonic()
     tokens = 0
     while step < recipe.steps and (minutes is None or time.monotonic() - started < 60 * minutes):
-        text_loss, question_loss, count = _step(model, optimizer, recipe, corpus, text, step)
+        losses, count = _step(model, optimizer, recipe, corpus, text, step)
         step, tokens = step + 1, tokens + count
         if step % every == 0 or step == recipe.steps:
             _save(path, recipe, step, model, optimizer)
         if step % 50 == 0 or step == recipe.steps:
             now = time.monotonic()
             left = (now - started) / (step - begin) * (recipe.steps - step)
-            report(Progress(step, recipe.steps, text_loss, question_loss, tokens / (now - since), left))
+            report(Progress(step, recipe.steps, losses, tokens / (now - since), left))
             since, tokens = now, 0
     if step > begin:
         _save(path, recipe, step, model, optimizer)
