@@ -28,8 +28,11 @@ def write_atomic(path: Path | str, data: bytes | str, mode: int = 0o644) -> None
             handle.flush()
             os.fsync(handle.fileno())
         os.replace(scratch, path)
-    except BaseException:
+    except BaseException as error:
         Path(scratch).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise InputError("folder", f"cannot write {path} ({error.strerror})",
+                             "free some space and repeat: nothing was lost") from None
         raise
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from paclab import __version__, lora, models, releases, tasks
+from paclab import __version__, lora, models, releases, sources, tasks
 from paclab.errors import InputError, nearest
 from paclab.files import PRIVATE_FILE, sha256_json, write_atomic, write_json
 from paclab.privacy import consensus
@@ -115,6 +115,13 @@ def check(config: Config) -> None:
     rules.check(config)
 
 
+def located(config: Config) -> Config:
+    """The settings with local files named by absolute paths: the run can be resumed and verified from anywhere."""
+    folder = Path(config.model)
+    model = str(folder.resolve()) if folder.is_dir() and not models.shipped(config.model) else config.model
+    return dataclasses.replace(config, model=model, source=sources.located(config.source))
+
+
 def public_number(label: str, config: Config) -> int:
     """A public 64-bit number: derived from the seed in study mode, else fresh from the operating system."""
     if not config.study:
@@ -198,7 +205,7 @@ def start(config: Config, out: Path | str, *, device: str = "auto", watch=None, 
     """Begin a run in a new folder and train it; returns the finished run.json as a dictionary."""
     if not str(out).strip():
         raise InputError("out", "is empty", "name the folder of the new run")
-    folder = Folder(Path(out))
+    folder, config = Folder(Path(out)), located(config)
     folder.refuse_used()
     secret = Secret.from_seed(config.seed) if config.study else Secret.fresh()
     prepared = prepare(config, secret, device=device)
@@ -238,7 +245,8 @@ def read_run(out: Path | str) -> tuple[Folder, dict, Config]:
     except InputError:
         raise
     except (OSError, ValueError, KeyError, TypeError):
-        raise InputError("dir", f"no readable run.json in {out}", "give the --out folder of a run") from None
+        raise InputError("folder", f"no readable run.json in {out}",
+                         "name the folder that `paclab train` wrote") from None
 
 
 def reopen(out: Path | str, device: str | None = None) -> tuple[Folder, dict, Prepared]:
@@ -249,7 +257,7 @@ def reopen(out: Path | str, device: str | None = None) -> tuple[Folder, dict, Pr
     if prepared.record["base_sha256"] != run["base_sha256"]:
         raise InputError("model", "the base weights differ from those the run began with", "restore that model")
     if binding(prepared) != bound_to:
-        raise InputError("dir", "the settings or records differ from those the run's secret was drawn for",
+        raise InputError("folder", "the settings or records differ from those the run's secret was drawn for",
                          "restore them: the same noise on other values would give both away")
     return folder, run, prepared
 
@@ -290,13 +298,14 @@ def export(out: Path | str, to: Path | str) -> Path:
     """Write a finished run's model from its public files: a peft adapter (lora) or a whole model folder (ft)."""
     _, run, config = read_run(out)
     if run["status"] != "complete":
-        raise InputError("dir", f"{out} is not finished", "resume it first")
+        raise InputError("folder", f"{out} is not finished", "finish it with `paclab resume`")
     if Path(to).exists() and any(Path(to).iterdir()):
         raise InputError("to", f"{to} is not empty", "choose a new folder")
     model, weights, directions = base(config, run["keys"], run["device"])
     transcript.replay(weights, directions, transcript_lines(out), rules.open_rule(config, run.get("release", {})))
     if weights.digest() != run["weights_sha256"]:
-        raise InputError("dir", "the transcript does not rebuild the recorded weights", "see paclab verify")
+        raise InputError("folder", "the transcript does not rebuild the recorded weights",
+                         "see what `paclab verify` finds")
     if config.track == "lora":
         lora.export_peft(model, Path(to))
     else:

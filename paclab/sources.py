@@ -94,6 +94,13 @@ def load_splits(
     return Splits(*splits, provenance)
 
 
+def located(source: str) -> str:
+    """The source with an existing file or folder named by its absolute path: it is found from any other folder."""
+    kind, _, rest = source.partition(":")
+    prefix, path = ("files:", rest) if kind == "files" and rest else ("", source)
+    return prefix + str(Path(path).resolve()) if source != "embedded" and Path(path).exists() else source
+
+
 def class_counts(records: Iterable[Record]) -> dict[str, int]:
     """How many records carry each label, by the label's name as text."""
     return {str(label): n for label, n in sorted(Counter(r["label"] for r in records).items())}
@@ -108,19 +115,18 @@ def _take(records: list[Record], seed: int) -> list[Record]:
     return [records[int(i)] for i in permutation(len(records), seed)]
 
 
-def _enough(records: list[Record], wanted: int, what: str) -> None:
-    if len(records) < wanted:
-        raise InputError(
-            what,
-            f"{wanted} records are asked for, the source has {len(records)}",
-            f"ask for at most {len(records)} in all",
-        )
+def _enough(records: list[Record], pool: int, dev: int, test: int) -> None:
+    have, room = len(records), (len(records) - dev - test) // 2 * 2  # an even pool can be cut into halves
+    if pool + dev + test > have:
+        fix = f"give pool={room} or fewer" if room > 0 else "lower `dev` or `test`, or name a larger `source`"
+        apart = "".join(f", {n} for {name}" for name, n in (("dev", dev), ("test", test)) if n)
+        raise InputError("pool", f"{pool} is too many: the source has {have} records{apart}", fix)
 
 
 def _one_table(
     records: list[Record], seed: int, pool: int, dev: int, test: int | None
 ) -> tuple[list[Record], list[Record], list[Record]]:
-    _enough(records, pool + dev + (test or 0), "pool")
+    _enough(records, pool, dev, 1 if test is None else test)
     drawn = _take(records, seed)
     end = None if test is None else pool + dev + test
     return drawn[:pool], drawn[pool : pool + dev], drawn[pool + dev : end]
@@ -129,8 +135,9 @@ def _one_table(
 def _published(
     train: list[Record], held: list[Record], seed: int, pool: int, dev: int, test: int | None
 ) -> tuple[list[Record], list[Record], list[Record]]:
-    _enough(train, pool + dev, "pool")
-    _enough(held, test or 0, "test")
+    _enough(train, pool, dev, 0)  # the test has a split of its own
+    if len(held) < (test or 0):
+        raise InputError("test", f"{test} is too many: the source has {len(held)} for testing", "give fewer")
     drawn = _take(train, seed)
     return (
         drawn[:pool],

@@ -103,7 +103,7 @@ def _pool_audit(prepared: finetune.Prepared, folder: Folder, lines: list[transcr
     """Recompute every step from the pool and the secret: votes, values, charges, to the last digit."""
     infos, job = ledger_lines(folder), prepared.job
     if len(infos) < len(lines):
-        raise InputError("dir", "the private ledger is shorter than the transcript", "restore the private folder")
+        raise InputError("folder", "the private ledger is shorter than the transcript", "restore the private folder")
     private, wrong, follower = job.release.init(), [], Follower(job.weights, job.directions, job.rule)
     for line, info in zip(lines, infos, strict=False):
         private, released, again = job.release.step(private, line.t, probe(job, line.t))

@@ -152,7 +152,7 @@ def test_published_splits_from_a_folder(tmp_path):
             "source: hub:sst2 does not serve the task 'qa'; use hub:squad",
         ),
         ({"task": "sentiment", "pool": 0}, "pool: 0 is too small"),
-        ({"task": "sentiment", "pool": 9000}, "pool: 9500 records are asked for, the source has 8528"),
+        ({"task": "sentiment", "pool": 9000}, "pool: 9000 is too many: the source has 8528 records, 500 for dev, 1 for test; give pool=8026 or fewer"),
         ({"task": "sentiment", "source": "no/such.csv"}, "source: no file no/such.csv"),
         ({"task": "sentiment", "source": "files:no/such"}, "source: no folder no/such"),
     ],

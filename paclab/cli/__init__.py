@@ -6,10 +6,11 @@ import sys
 
 import typer
 
+from paclab.cli import messages
 from paclab.errors import InputError
 
 GROUPS = {  # file -> its commands, in the order of the help page
-    "train": ("train", "resume", "export", "verify"), "pretrain": ("pretrain",),
+    "train": ("train", "resume", "export", "verify"), "sweep": ("sweep",), "pretrain": ("pretrain",),
     "book": ("list", "run", "lint", "report"), "risk": ("risk",), "rates": ("rates",)}
 
 app = typer.Typer(name="paclab", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -30,10 +31,31 @@ def build(command: str | None = None) -> typer.Typer:
 
 
 def main() -> None:
-    """Entry point of the console command."""
+    """Entry point of the console command: every mistake is one line on stderr and exit status 2."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle threads sleep: a shared machine would otherwise crawl
+    words = sys.argv[1:]
+    command = typer.main.get_command(build(words[0] if words else None))
     try:
-        build(sys.argv[1] if len(sys.argv) > 1 else None)()
+        status = command.main(words, prog_name="paclab", standalone_mode=False)
     except InputError as error:
-        print(f"paclab: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        _stop(messages.input_line(error, messages.leaf(command, words)))
+    except messages.UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()
+            raise SystemExit(2) from None
+        _stop(messages.usage_line(error))
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _stop(f"{error.filename}: {error.strerror}; check that file, its folder and the free space")
+    except (KeyboardInterrupt, typer.Abort):
+        status = 130
+    if status == 130:
+        print("paclab: interrupted", file=sys.stderr)
+    if isinstance(status, int) and status:
+        raise SystemExit(status)
+
+
+def _stop(line: str) -> None:
+    print(f"paclab: {line}", file=sys.stderr)
+    raise SystemExit(2) from None

@@ -36,7 +36,7 @@ def check(epsilon: float | None = None, delta: float | None = None, sampling: fl
           steps: int | None = None, accountant: str = "pld", adjacency: str = "add-remove") -> None:
     """Refuse parameters that mean nothing, one line each; None skips a check."""
     if epsilon is not None and not (math.isfinite(epsilon) and epsilon > 0):
-        raise InputError("epsilon", f"{epsilon} is no promise", "give a finite number above 0, such as 2")
+        raise InputError("epsilon", f"{epsilon} is no promise", "give a finite number above 0, say epsilon=2")
     if delta is not None and not 0 < delta < 1:
         raise InputError("delta", f"{delta} is not in (0, 1)", "use 1e-5, or less than one over the records")
     if sampling is not None and not 0 < sampling <= 1:

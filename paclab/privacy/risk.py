@@ -168,7 +168,7 @@ def risk_card(mi: float | None = None, epsilon: float | None = None, delta: floa
     values.
     """
     if (mi is None) == (epsilon is None):
-        raise InputError("mi", "needs exactly one of mi and epsilon", "give mi 0.33, say, or epsilon 2")
+        raise InputError("mi", "needs exactly one of `mi` and `epsilon`", "give mi=0.33, say, or epsilon=2")
     bound_delta = 0.0 if delta is None else delta
     _delta(bound_delta)
     if mi is None:
@@ -193,7 +193,7 @@ def _nats(name: str, value: ArrayLike) -> np.ndarray:
     array = np.asarray(value, dtype=np.float64)
     if not np.all(array >= 0):
         bad = array[~(array >= 0)].flat[0]
-        raise InputError(name, f"must be zero or more, got {bad}", "check its sign and unit")
+        raise InputError(name, f"must be zero or more, got {bad}", "give a number from 0 up")
     return array
 
 

@@ -69,28 +69,32 @@ def check(config) -> None:
                          nearest(config.on_disagreement, ON_DISAGREEMENT))
     if config.on_disagreement != "coin" and config.method != "paczero-zpl":
         raise InputError("on_disagreement", f"{config.method} answers a split vote with its own channel",
-                         "use method=paczero-zpl, or leave on_disagreement=coin")
-    if method.spends and not (config.mi is not None and math.isfinite(config.mi) and config.mi > 0):
-        raise InputError("mi", f"{config.mi} is no budget for {config.method}",
-                         "give nats above 0, or use method=paczero-zpl for I = 0")
+                         "give method=paczero-zpl, or leave on_disagreement=coin")
+    if method.spends and config.mi is None:
+        raise InputError("mi", f"{config.method} needs a total budget in nats",
+                         "give mi=0.33, say, or method=paczero-zpl for I = 0")
+    if method.spends and not (math.isfinite(config.mi) and config.mi > 0):
+        raise InputError("mi", f"{config.mi} is no budget in nats",
+                         "give a finite number above 0, or method=paczero-zpl for I = 0")
     if not method.spends and config.mi is not None:
-        raise InputError("mi", f"{config.method} spends no budget", "leave mi out, or use paczero-mi or paczero-rr")
+        raise InputError("mi", f"{config.method} spends no budget in nats",
+                         "leave `mi` out, or give method=paczero-mi or method=paczero-rr")
     if config.budget not in ("adaptive", "uniform"):
         raise InputError("budget", f"{config.budget!r} is unknown", nearest(config.budget, ("adaptive", "uniform")))
     if config.compat not in (None, "paczero"):
-        raise InputError("compat", f"{config.compat!r} is unknown", "leave it out, or use paczero")
+        raise InputError("compat", f"{config.compat!r} is unknown", "leave it out, or give compat=paczero")
     if method.candidates and (config.candidates < 2 or config.candidates % 2):
         raise InputError("candidates", f"{config.candidates} is not an even number of halves", "use an even M >= 2")
     if method.differential:
         dp.check(config)
         if config.epsilon > LARGEST_EPSILON:
             raise InputError("epsilon", f"{config.epsilon:g} is no privacy",
-                             f"give at most {LARGEST_EPSILON:g}, or use mezo")
+                             f"give epsilon={LARGEST_EPSILON:g} at most, or method=mezo")
         return
     for name in DP_ONLY:
         if getattr(config, name) != DP_ONLY[name]:
             raise InputError(name, f"{config.method} promises no epsilon and ignores it",
-                             "leave it out, or use dpzero or dp-aggzo")
+                             "leave it out, or give method=dpzero or method=dp-aggzo")
 
 
 def promise(config, recorded: dict, steps: int) -> tuple[bool, float]:

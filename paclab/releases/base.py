@@ -53,7 +53,7 @@ def checked(statistic: np.ndarray, t: int) -> np.ndarray:
     bad = np.flatnonzero(~np.isfinite(statistic).all(axis=0))
     if bad.size:
         raise InputError("loss", f"{bad.size} record(s) have a loss that is not finite at step {t}",
-                         "lower lr or mu, or remove these records: nothing of this step was released")
+                         "lower `lr` or `mu`, or remove these records: nothing of this step was released")
     return statistic
 
 

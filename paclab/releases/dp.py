@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from paclab.errors import InputError
+from paclab.errors import InputError, nearest
 from paclab.privacy import dp
 from paclab.privacy.budget import BudgetExhausted
 from paclab.releases.base import Release, Released
@@ -65,25 +65,29 @@ def rate(config) -> float:
 
 def check(config) -> None:
     """Refuse settings that no calibration can honour; `config` carries the fields of `paclab.finetune.Config`."""
-    dp.check(config.epsilon if config.epsilon is not None else math.nan, config.delta, rate(config), config.steps,
-             config.accountant, config.adjacency)
+    if config.epsilon is None:
+        raise InputError("epsilon", f"{config.method} needs a promise for the whole run", "give epsilon=2, say")
+    dp.check(config.epsilon, config.delta, rate(config), config.steps, config.accountant, config.adjacency)
     if config.clip is None:
-        raise InputError("clip", f"{config.method} bounds every record", "give a clip above 0")
+        raise InputError("clip", f"{config.method} bounds every record", "give clip=1, say")
     if config.method in SINGLE and config.k != 1:
-        raise InputError("k", f"{config.method} releases one number a step, not {config.k}", "use dp-aggzo for k > 1")
+        raise InputError("k", f"{config.method} releases one number a step, not {config.k}",
+                         "give k=1, or method=dp-aggzo")
     if config.method == "geodpzo-lc" and config.k < 2:
-        raise InputError("k", "geodpzo-lc compares a record's values over directions", "use k >= 2")
+        raise InputError("k", "geodpzo-lc compares a record's values over directions", "give k=2 or more")
     if config.noise not in ("gaussian", "laplace") or (config.noise == "laplace" and config.method != "dp-zo"):
         raise InputError("noise", f"{config.noise!r} is not offered by {config.method}",
-                         "use gaussian, or laplace with dp-zo")
+                         "give noise=gaussian, or method=dp-zo for noise=laplace")
     if config.normaliser not in ("expected", "private"):
-        raise InputError("normaliser", f"{config.normaliser!r} is unknown", "use expected or private")
+        raise InputError("normaliser", f"{config.normaliser!r} is unknown",
+                         nearest(config.normaliser, ("expected", "private")))
     if config.normaliser == "private" and (config.adjacency != "add-remove" or config.noise != "gaussian"):
         raise InputError("normaliser", "a private number of records belongs to add-remove and Gaussian noise",
-                         "use normaliser=expected")
+                         "give normaliser=expected")
     if config.adjacency == "replace-one" and config.noise == "gaussian" and config.accountant == "rdp":
         raise InputError("accountant", "rdp does not account for replace-one here",
-                         "use pld (certified) or rdp-published (twice the add-remove noise, as DPZero's code)")
+                         "give accountant=pld (certified) or accountant=rdp-published (twice the add-remove noise, as "
+                         "DPZero's code)")
 
 
 def multiplier(config) -> float:

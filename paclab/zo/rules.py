@@ -26,12 +26,13 @@ def check(config) -> None:
     if config.rule not in RULES:
         raise InputError("rule", f"{config.rule!r} is unknown", nearest(config.rule, RULES))
     if (config.rule == "fixed") != (config.factor is not None):
-        raise InputError("factor", f"{config.factor} with rule={config.rule}", "give both, or neither")
+        lacks = "needs a factor" if config.factor is None else "has no constant factor"
+        raise InputError("factor", f"rule={config.rule} {lacks}", "give rule=fixed with factor=0.5, say, or neither")
     if config.factor is not None and not 0 < config.factor < float("inf"):
         raise InputError("factor", f"{config.factor} is not a positive number", "give a finite value above 0")
     if config.rule.startswith("sage") and (config.epsilon is None or config.noise != "gaussian"):
         raise InputError("rule", f"{config.method} adds no Gaussian noise of public size",
-                         "use dpzero, dp-aggzo, dp-zo or geodpzo with noise=gaussian")
+                         "give a method among dpzero, dp-aggzo, dp-zo and geodpzo, with noise=gaussian")
     sage.check(config)
 
 

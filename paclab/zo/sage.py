@@ -71,11 +71,11 @@ def check(config) -> None:
     if config.gain not in GAINS:
         raise InputError("gain", f"{config.gain!r} is unknown", nearest(config.gain, GAINS))
     if config.tracking is not None and not 0 < config.tracking < 1:
-        raise InputError("tracking", f"{config.tracking} is not in (0, 1)", "use 0.9 (K >= 16) or 0.99")
+        raise InputError("tracking", f"{config.tracking} is not in (0, 1)", "give tracking=0.9 (K >= 16) or 0.99")
     if config.warmup is not None and not 1 <= config.warmup < config.steps:
-        raise InputError("warmup", f"{config.warmup} of {config.steps} steps", "use 1 <= warmup < steps")
+        raise InputError("warmup", f"{config.warmup} of {config.steps} steps", "give at least 1 and fewer than `steps`")
     if not 0 < config.alpha_min <= 1:
-        raise InputError("alpha_min", f"{config.alpha_min} is not in (0, 1]", "use 0.1")
+        raise InputError("alpha_min", f"{config.alpha_min} is not in (0, 1]", "give alpha_min=0.1, say")
 
 
 def settings(config, noise_std: float) -> Settings:

@@ -75,7 +75,7 @@ class Folder(NamedTuple):
         for path in (self.run, self.transcript, self.ledger, self.secret / "secret.json"):
             if path.exists():
                 raise InputError("out", f"{self.path} already holds a run ({path.name})",
-                                 "choose another folder, or `paclab resume` it")
+                                 "name a new folder, or go on with `paclab resume`")
 
     @contextmanager
     def locked(self):
@@ -105,7 +105,7 @@ def json_lines(path: Path) -> list[dict]:
     try:
         return [json.loads(line) for line in transcript.whole_lines(path)]
     except ValueError:
-        raise InputError("dir", f"{path.name} holds a line that is not JSON", "restore the file") from None
+        raise InputError("folder", f"{path.name} holds a line that is not JSON", "restore the file") from None
 
 
 def recover(job: Job, folder: Folder):
@@ -119,7 +119,7 @@ def recover(job: Job, folder: Folder):
         transcript.append(folder.transcript, line.text())
         lines.append(line)
     if len(infos) != len(lines):
-        raise InputError("out", f"{len(lines)} public steps but {len(infos)} private ones in {folder.path}",
+        raise InputError("folder", f"{len(lines)} public steps but {len(infos)} private ones in {folder.path}",
                          "restore the run's files: a released step cannot be drawn again")
     private = job.release.init()
     for t, (line, info) in enumerate(zip(lines, infos, strict=True)):

@@ -48,8 +48,8 @@ def append(path: Path, text: str, mode: int = 0o644) -> None:
         finally:
             os.close(fd)
     except OSError as error:
-        raise InputError("out", f"cannot write {path} ({error.strerror})",
-                         "free some space and resume: no step was lost") from None
+        raise InputError("folder", f"cannot write {path} ({error.strerror})",
+                         "free some space and go on with `paclab resume`: no step was lost") from None
 
 
 def cut_torn_line(path: Path) -> None:
@@ -69,7 +69,7 @@ def whole_lines(path: Path) -> list[str]:
     try:
         return data[: data.rfind(b"\n") + 1].decode().splitlines()
     except UnicodeDecodeError:
-        raise InputError("dir", f"{path.name} is not text", "restore the file") from None
+        raise InputError("folder", f"{path.name} is not text", "restore the file") from None
 
 
 def read(path: Path, directions: int | None = None) -> list[Line]:
