@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
+from paclab.chapters import rows as shared
 from paclab.chapters import sentiment_figures as figures
 from paclab.chapters import sentiment_paper as paper
 from paclab.chapters import sentiment_table as st
@@ -24,7 +25,7 @@ def cell(plan, seed, track, key):
     config, row = st.config(plan, seed, track, key), st.ROWS[key]
     rng = np.random.default_rng([seed, len(key), track == "lora"])
     infos = [{"pool_mean": [0.1]} for _ in range(STEPS)]
-    if row.private:
+    if row.halves:
         stream = np.random.Generator(np.random.Philox(77 + seed))
         membership = consensus.complementary_halves(POOL, config.candidates, stream)
         release = paczero(Settings(row.method.removeprefix("paczero-"), membership, Secret.from_seed(seed),
@@ -45,8 +46,8 @@ def made(rows=tuple(st.ROWS), tracks=("ft", "lora"), seeds=(0, 1, 2)):
     cells: dict = {}
     for seed, track, key in plan.runs():
         cells.setdefault((track, key), []).append(cell(plan, seed, track, key))
-    attacks = {name: [st.attack(c) for c in some] for name, some in cells.items() if st.ROWS[name[1]].private}
-    zero = [st.Reference(np.full(TEST, 0.69), (np.random.default_rng(s).random(TEST) < 0.55).astype(float), 0.5,
+    attacks = {name: [st.attack(c) for c in some] for name, some in cells.items() if st.ROWS[name[1]].halves}
+    zero = [shared.Reference(np.full(TEST, 0.69), (np.random.default_rng(s).random(TEST) < 0.55).astype(float), 0.5,
                          np.arange(TEST) % 2, (np.arange(TEST) % 5 > 0).astype(float)) for s in seeds]
     return st.Results(plan, cells, zero, attacks)
 
@@ -79,19 +80,24 @@ def test_runs_hold_whole_seeds_in_front():
 def test_settings_of_every_row_are_accepted_and_as_published():
     plan = st.Plan(list(st.ROWS), ["ft", "lora"], [0], 60)
     made = {key: st.config(plan, 0, "ft", key) for _, track, key in plan.runs() if track == "ft"}
-    assert len(made) == 13 and all(c.study and c.test is None and c.lr is None for c in made.values())
+    assert len(made) == 17 and all(c.study and c.test is None for c in made.values())
+    assert all((c.lr is None) == (c.epsilon is None) for c in made.values())
     assert {c.candidates for k, c in made.items() if k.startswith(("mi", "rr"))} == {128}
     assert {c.candidates for k, c in made.items() if k.startswith("zpl")} == {126}
+    for key, k, epsilon in (("dpzero-2", 1, 2), ("dpzero-6", 1, 6), ("aggzo-2", 16, 2), ("aggzo-6", 16, 6)):
+        c = made[key]
+        assert (c.k, c.epsilon, c.clip) == (k, epsilon, shared.recipe(c.method, "ft", k).clip)
+        assert c.steps * k * 64 == pytest.approx(60 * 1000, rel=0.02)  # as many records probed as by the other rows
     assert {c.on_disagreement for k, c in made.items() if k.startswith("zpl")} == {"coin", "skip", "majority"}
 
 
 def test_interval_is_students_over_seeds_and_honest_about_one():
     arrays = [np.array([1.0, 0, 1, 1]), np.array([0.0, 0, 1, 1]), np.array([1.0, 1, 1, 1])]
-    made = st.interval(arrays)
+    made = shared.interval(arrays)
     low, high = stats.t.interval(0.95, 2, loc=0.75, scale=stats.sem([0.75, 0.5, 1.0]))
     assert made.mean == pytest.approx(0.75) and made.seeds == pytest.approx((high - low) / 2)
     assert made.shown == made.seeds
-    alone = st.interval(arrays[:1])
+    alone = shared.interval(arrays[:1])
     assert np.isnan(alone.seeds) and alone.shown == pytest.approx(1.96 * arrays[0].std(ddof=1) / 2)
 
 
@@ -137,7 +143,7 @@ def test_zero_leakage_rows_teach_the_attacker_nothing(results):
 
 def test_the_table_holds_its_promises(results):
     table = st.table(results)
-    assert len(table) == 3 + 13 * 2
+    assert len(table) == 3 + 17 * 2
     corrected = table.set_index("method").loc["zero-shot, answers balanced on the pool"]
     by_hand = np.mean([0.8 - z.score.mean() for z in results.zero])
     assert corrected["over zero-shot, points"] == pytest.approx(100 * by_hand) and corrected["protects"] == st.NOBODY
@@ -146,19 +152,24 @@ def test_the_table_holds_its_promises(results):
     assert private["f"].between(0, 1).all()
     np.testing.assert_allclose(private["MIA bound"], risk.success_from_mi(private["promised, nats"].to_numpy()))
     assert (private["best attack"] <= private["MIA bound"] + 1e-9).all()
+    noised = table[table["protects"] == st.RECORD]
+    assert set(noised["promised, ε"]) == {2, 6} and noised["promised, nats"].isna().all() and len(noised) == 8
+    assert (noised["certified, ε"] <= noised["promised, ε"]).all()
+    np.testing.assert_allclose(noised["MIA bound"], special.expit(noised["promised, ε"]), atol=1e-5)
+    assert ((noised["best attack"] > 0.5) & (noised["best attack"] < noised["MIA bound"])).all()
     assert (table[table["protects"] == st.NOBODY]["MIA bound"].isna()).all()
 
 
 def test_answers_are_read_back_from_correctness():
-    reference = st.Reference(np.zeros(4), np.zeros(4), 0.5, np.array([1, 1, 0, 0]), np.zeros(4))
+    reference = shared.Reference(np.zeros(4), np.zeros(4), 0.5, np.array([1, 1, 0, 0]), np.zeros(4))
     assert reference.positive(np.array([1.0, 0, 0, 1])) == 0.5  # answers 1, 0, 1, 0
     assert reference.positive(np.array([1.0, 1, 0, 0])) == 1.0
 
 
 def test_one_number_corrects_a_leaning():
     labels, margin = np.array([0, 0, 1, 1]), np.array([0.1, 0.2, 0.8, 0.9])  # says 1 everywhere at threshold 0
-    assert st.balanced(margin, margin, labels).tolist() == [1, 1, 1, 1]
-    assert st.balanced(margin + 1, margin, labels).tolist() == [1, 1, 0, 0]
+    assert shared.balanced(margin, margin, labels).tolist() == [1, 1, 1, 1]
+    assert shared.balanced(margin + 1, margin, labels).tolist() == [1, 1, 0, 0]
 
 
 def test_one_seed_shows_no_interval_over_seeds():
@@ -176,7 +187,9 @@ def test_what_is_left_out_is_said():
 
 def test_the_vacuity_control_promises_nothing_about_the_pool(results):
     table = st.vacuity(results, "ft").set_index("method")
-    assert (table["guess: was it in the pool?"] == "no bound").all()
+    noised = table.index.str.contains("ε")
+    assert (table["guess: was it in the pool?"][~noised] == "no bound").all()
+    assert table.loc["DPZero, ε = 2", "guess: was it in the pool?"] == "at most 0.8808"
     mezo = table.loc["MeZO (pool mean)"]
     assert mezo["I(half; releases) at most, nats"] == 0 and mezo["guess: was it in the half?"] == "at most 0.5000"
     assert table.loc["PACZero-MI, 0.33 nats in all", "I(half; releases) at most, nats"] == 0.33
@@ -195,7 +208,7 @@ def test_no_number_is_called_a_match(results, profile):
 
 def test_relations_say_yes_no_or_cannot_tell():
     def holds(mean, half, limit=None):
-        return paper.Relation("x", 0.0, st.Interval(mean / 100, half / 100, 0.0), limit).holds()
+        return shared.Relation("x", 0.0, shared.Interval(mean / 100, half / 100, 0.0), limit).holds()
 
     assert [holds(2, 1), holds(-2, 1), holds(0.5, 1), holds(0, 0)] == ["yes", "no", "cannot tell", "no"]
     assert [holds(2, 0.5, 3), holds(5, 1, 3), holds(3, 1, 3)] == ["yes", "no", "cannot tell"]
@@ -223,7 +236,7 @@ def test_figures_draw(seeds):
 
 
 def test_watch_says_what_is_left(capsys):
-    watch = st.watcher("training")
+    watch = shared.watcher("training")
     watch(0, 2)
     watch(1, 2)
     watch(2, 2)

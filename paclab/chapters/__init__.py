@@ -3,4 +3,5 @@
 00 health, sizing · 10 zeroth_order, zeroth_order_model, peak_memory · 11 consensus_views, consensus_explorer ·
 12 one_bit, known_pool · 13 sentiment_table, sentiment_figures, sentiment_paper · 40 identification_views ·
 41 generation_views · 42 rates_views
+Shared by chapters that train many runs: rows
 """

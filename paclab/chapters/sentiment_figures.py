@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from paclab.chapters.consensus_views import rolling
-from paclab.chapters.sentiment_table import ROWS, Results, interval
+from paclab.chapters.rows import interval
+from paclab.chapters.sentiment_table import ROWS, Results
 from paclab.notebook import plots
+from paclab.releases.dp import EXPECTED_BATCH
 
 TRACKS = {"ft": "full fine-tuning", "lora": "LoRA"}
-CURVES = ("mezo", "sign", "mi-0.33", "rr-0.33", "zpl-coin", "zpl-skip")
+CURVES = ("mezo", "sign", "mi-0.33", "rr-0.33", "zpl-coin", "zpl-skip", "dpzero-2", "aggzo-2")
 
 
 def _series(r: Results, keys: tuple[str, ...], track: str) -> list[tuple[int, str]]:
@@ -44,13 +46,15 @@ def headline(r: Results, track: str, key: str = "zpl-coin") -> Any:
 
 def _metric(ax: Any, r: Results, track: str, key: str, index: int, name: str, scale: float) -> None:
     cells = r.cells[track, key]
-    steps = [m["step"] for m in cells[0].metrics]
+    config = cells[0].config
+    read = config.k * (EXPECTED_BATCH if ROWS[key].epsilon else config.pool) / 1000
+    steps = [read * m["step"] for m in cells[0].metrics]
     mean, spread = _over_seeds([scale * np.array([m[name] for m in c.metrics]) for c in cells])
     plots.band(ax, steps, mean - spread, mean, mean + spread, index=index, label=ROWS[key].name)
 
 
 def curves(r: Results) -> Any:
-    """Loss and accuracy on the public dev sentences over steps, one row a track; bands: one standard error."""
+    """Loss and accuracy on the public dev sentences over forward passes, one row a track; bands: one standard error."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(len(r.plan.tracks), 2, figsize=(10.4, 3.5 * len(r.plan.tracks)), squeeze=False)
@@ -58,8 +62,8 @@ def curves(r: Results) -> Any:
         for i, key in _series(r, CURVES, track):
             _metric(left, r, track, key, i, "dev_loss", 1.0)
             _metric(right, r, track, key, i, "dev_score", 100.0)
-        left.set(xlabel="step", ylabel="dev loss, nats", title=TRACKS[track])
-        right.set(xlabel="step", ylabel="dev accuracy, %")
+        left.set(xlabel="records probed, thousands", ylabel="dev loss, nats", title=TRACKS[track])
+        right.set(xlabel="records probed, thousands", ylabel="dev accuracy, %")
     axes[0, 1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
     return figure
 
@@ -70,7 +74,7 @@ def free_steps(r: Results, window: int = 10) -> Any:
 
     tracks = r.plan.tracks
     figure, axes = plt.subplots(1, len(tracks), figsize=(4.2 * len(tracks) + 2.4, 3.8), sharey=True, squeeze=False)
-    keys = tuple(key for key in r.plan.rows if ROWS[key].private and not ROWS[key].per_step)
+    keys = tuple(key for key in r.plan.rows if ROWS[key].halves and not ROWS[key].per_step)
     for ax, track in zip(axes[0], tracks, strict=True):
         for i, key in _series(r, keys, track):
             free = [rolling(np.array([info["bits"][0]["free"] for info in c.infos]), window)
@@ -115,7 +119,9 @@ def _gain_axis(ax: Any, r: Results, keys: list[str], tracks: list[str]) -> None:
 def _label(r: Results, key: str) -> str:
     row = ROWS[key]
     nats = row.budget(r.plan.steps) or 0.0
-    return "[not private]" if not row.private else f"[≤ {nats:.2g} nats]" if nats else "[0 nats]"
+    if row.epsilon:
+        return "[one record]"
+    return "[not private]" if not row.halves else f"[≤ {nats:.2g} nats]" if nats else "[0 nats]"
 
 
 def charges(r: Results) -> Any:

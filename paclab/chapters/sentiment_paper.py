@@ -3,18 +3,16 @@
 Knows the published table and the chapter's results. No number of ours may be called a match: model and text differ.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 
-from paclab.chapters.sentiment_table import ROWS, Interval, Results, interval
+from paclab.chapters.rows import Interval, Relation, beside, interval
+from paclab.chapters.sentiment_table import ROWS, Results
 from paclab.notebook import tables
 
 COLUMN = "SST-2 1.3B"
 OTHER = "0.9 M model, rotten tomatoes, {steps} steps: not OPT-1.3B on SST-2"
-ELSEWHERE = {"6.7B": "needs the hub and a GPU", "DP": "differential privacy: another chapter",
-             "raw-mean": "one code comment, recipe unknown"}
+ELSEWHERE = {"6.7B": "needs the hub and a GPU", "raw-mean": "one code comment, recipe unknown"}
 
 
 def our_rows(r: Results) -> pd.DataFrame:
@@ -31,7 +29,7 @@ def our_rows(r: Results) -> pd.DataFrame:
 
     for track, key in r.cells:
         accuracy = interval(c.score for c in r.cells[track, key])
-        if ROWS[key].published and (track, key) != ("lora", "mezo"):
+        if ROWS[key].published and not (track == "lora" and (key == "mezo" or ROWS[key].epsilon)):
             add("Table 1", f"{'FT' if track == 'ft' else 'LoRA'} / {ROWS[key].published}", COLUMN, accuracy)
         if ROWS[key].control and track == "ft":
             add("Controls", ROWS[key].control, COLUMN, accuracy)
@@ -51,28 +49,7 @@ def beside_the_paper(ours: pd.DataFrame, profile: str) -> pd.DataFrame:
     published = tables.load_published("paczero")
     here = published["table"].isin(["Table 1", "Controls", "Claims"])
     here &= ~(published["row"] + published["column"]).str.contains("SQuAD")
-    compared = tables.compare(ours, published[here], profile)
-    for mark, why in ELSEWHERE.items():
-        hit = (compared["status"] == "not run") & (compared["column"] + compared["row"]).str.contains(mark)
-        compared.loc[hit, "status"] = f"not run ({why})"
-    shown = compared.rename(columns={"value": "published", "half_width": "± published", "ours_half_width": "± ours"})
-    return shown[["table", "row", "column", "published", "± published", "ours", "± ours", "seeds", "status"]]
-
-
-class Relation(NamedTuple):
-    """A claim about a paired gap of ours: at most `limit` points, or (limit None) above zero."""
-
-    claim: str
-    paper: float  # points
-    gap: Interval  # a share
-    limit: float | None = None
-
-    def holds(self) -> str:
-        """yes or no when the whole interval says so, else cannot tell."""
-        low, high = 100 * (self.gap.mean - self.gap.shown), 100 * (self.gap.mean + self.gap.shown)
-        if self.limit is None:
-            return "yes" if low > 0 else "no" if high <= 0 else "cannot tell"
-        return "yes" if high <= self.limit else "no" if low > self.limit else "cannot tell"
+    return beside(ours, published[here], profile, ELSEWHERE)
 
 
 def _published(track: str, row: str) -> float:
@@ -104,5 +81,8 @@ def relations(r: Results, track: str) -> pd.DataFrame:
     if {"zpl-skip", "zpl-coin"} <= have:
         found.append(Relation("ZPL coin is at most 0 points ahead of ZPL skip", float("nan"),
                               r.behind(track, "zpl-skip", "zpl-coin"), 0.0))
-    return pd.DataFrame([{"track": track, "claim": x.claim, "paper, points": x.paper, "ours, points": 100 * x.gap.mean,
-                          "± ours": 100 * x.gap.shown, "seeds": len(r.zero), "holds here?": x.holds()} for x in found])
+    if {"aggzo-2", "zpl-coin"} <= have:
+        paper = _published(name, ROWS["aggzo-2"].published) - zpl
+        found.append(Relation("DP-AggZO, K = 16, ε = 2 is ahead of ZPL coin", paper,
+                              r.behind(track, "zpl-coin", "aggzo-2")))
+    return pd.DataFrame([{"track": track} | claim.line(len(r.zero)) for claim in found])

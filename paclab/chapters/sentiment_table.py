@@ -5,23 +5,23 @@ trains nothing itself (`paclab.experiments`). Accuracies are shares in [0, 1] he
 information is in nats.
 """
 
-import time
-from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
+from paclab.chapters import rows as shared
+from paclab.chapters.rows import Interval, Reference, interval
 from paclab.errors import InputError
 from paclab.experiments import Cell
 from paclab.finetune import Config
-from paclab.notebook.widgets import clock
-from paclab.privacy import consensus, posterior, risk
+from paclab.privacy import consensus, dp, posterior, risk
+from paclab.releases import dp as dp_release
+from paclab.releases.dp import EXPECTED_BATCH
 from paclab.releases.paczero import unpack
 
 PAPER_STEPS = 1000  # the paper's T for full fine-tuning: its rate per step is budget / 1000
-HALF, NOBODY = "which half", "nobody"
+HALF, RECORD, NOBODY = "which half", "whether one record takes part", "nobody"
 
 
 class Row(NamedTuple):
@@ -33,6 +33,8 @@ class Row(NamedTuple):
     total: float | None = None  # the paper's budget in nats
     per_step: bool = False  # spend it at the paper's rate per step instead of in all
     on_disagreement: str = "coin"
+    epsilon: float | None = None  # differentially private rows
+    k: int = 1
     published: str = ""  # row of the paper's table 1, without its track
     control: str = ""  # row of the paper's controls, full fine-tuning only
 
@@ -41,9 +43,14 @@ class Row(NamedTuple):
         return self.total * steps / PAPER_STEPS if self.per_step else self.total
 
     @property
-    def private(self) -> bool:
+    def halves(self) -> bool:
         """Whether the secret half takes part at all."""
         return self.method.startswith("paczero")
+
+    @property
+    def protects(self) -> str:
+        """The protected unit."""
+        return HALF if self.halves else RECORD if self.epsilon else NOBODY
 
 
 def _budget_rows() -> list[Row]:
@@ -58,6 +65,16 @@ def _budget_rows() -> list[Row]:
     return rows
 
 
+def _dp_rows() -> list[Row]:
+    rows = []
+    for epsilon, nats in ((2, 0.33), (6, 0.68)):
+        for key, name, method, k, published in (("dpzero", "DPZero", "dpzero", 1, "DPZero K=1"),
+                                                ("aggzo", "DP-AggZO, K = 16", "dp-aggzo", 16, "DP-AggZO K=16")):
+            rows.append(Row(f"{key}-{epsilon}", f"{name}, ε = {epsilon}", method, epsilon=float(epsilon), k=k,
+                            published=f"eps {epsilon} (MI {nats}) / {published}"))
+    return rows
+
+
 ROWS = {row.key: row for row in [
     Row("zero-shot", "zero-shot", control="zero-shot"),
     Row("majority-class", "majority class"),
@@ -69,6 +86,7 @@ ROWS = {row.key: row for row in [
     Row("zpl-skip", "PACZero-ZPL, skip", "paczero-zpl", on_disagreement="skip", control="PACZero-ZPL skip"),
     Row("zpl-majority", "PACZero-ZPL, majority", "paczero-zpl", on_disagreement="majority",
         control="PACZero-ZPL majority"),
+    *_dp_rows(),
 ]}
 
 
@@ -109,78 +127,22 @@ def plan_of(*, rows: list[str], tracks: list[str], seeds: int, steps: int, pool:
 
 
 def config(plan: Plan, seed: int, track: str, key: str) -> Config:
-    """Settings of one run; learning rates are the method's defaults."""
+    """Settings of one run; learning rates are the method's defaults, those of DP rows come with their clip.
+
+    A DP row samples 64 of the pool's records a step and takes as many steps as the other rows' forward passes buy.
+    """
     row = ROWS[key]
+    if row.epsilon:
+        steps = shared.equal_steps(plan.steps * plan.pool / EXPECTED_BATCH, row.k)
+        return shared.dp_config(row.method, row.epsilon, k=row.k, track=track, steps=steps, pool=plan.pool, seed=seed,
+                                model=plan.model, dev=plan.dev, test=plan.test, eval_every=max(1, steps // 8))
     return Config(task="sentiment", method=row.method, steps=plan.steps, pool=plan.pool,
                   candidates=126 if row.method == "paczero-zpl" else 128, mi=row.budget(plan.steps), track=track,
                   on_disagreement=row.on_disagreement, seed=seed, model=plan.model, dev=plan.dev, test=plan.test,
                   eval_every=plan.eval_every, study=True)
 
 
-def watcher(label: str) -> Callable[[int, int], None]:
-    """`watch(done, total)` for `run_cells`: sparse lines with the time left."""
-    start, state = time.monotonic(), {"first": None, "said": -1.0}
-
-    def watch(done: int, total: int) -> None:
-        now = time.monotonic()
-        if state["first"] is None:
-            state["first"] = done
-            print(f"{label}: {done} of {total} runs are on disk already" if done else f"{label}: {total} runs to do")
-        elif done == total or now - state["said"] > 30:
-            left = (now - start) / max(done - state["first"], 1) * (total - done)
-            print(f"{label}: {done}/{total}, {clock(now - start)} so far, about {clock(left)} left", flush=True)
-            state["said"] = now
-
-    return watch
-
-
-# ---------------------------------------------------------------- reference rows and the attack
-
-
-class Reference(NamedTuple):
-    """The untrained model on one seed's held-out sentences: loss [n], score [n], share of the larger class."""
-
-    loss: np.ndarray
-    score: np.ndarray
-    majority: float
-    labels: np.ndarray  # [n], 0 or 1
-    balanced: np.ndarray  # score [n] once the threshold is the pool's median margin
-
-    def positive(self, score: np.ndarray) -> float:
-        """Share of the sentences that were answered "positive", read back from labels and correctness."""
-        return float(np.where(score == 1, self.labels, 1 - self.labels).mean())
-
-
-def zero_shot(plan: Plan, seed: int) -> Reference:
-    """Score the untrained model on exactly the sentences on which the runs of this seed are scored.
-
-    `balanced` moves one number, the threshold between the two answers, to the pool's median: what a run gains
-    beyond it is more than a corrected leaning towards one answer.
-    """
-    import torch
-
-    from paclab import models, tasks
-    from paclab.sources import load_splits
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in the runs: the same last digits on any machine
-    try:
-        splits = load_splits("sentiment", "embedded", seed=seed, pool=plan.pool, dev=plan.dev, test=plan.test)
-        model = models.load(plan.model, "cpu")
-        held_out = tasks.objective("sentiment", model, splits.test)
-        outcome = held_out.outcome()
-        pool, test = (np.asarray(s[:, 1] - s[:, 0])
-                      for s in (tasks.objective("sentiment", model, splits.pool).scores(), held_out.scores()))
-    finally:
-        torch.set_num_threads(threads)
-    labels = np.array([int(record["label"]) for record in splits.test])
-    return Reference(outcome.loss, outcome.score, float(max(labels.mean(), 1 - labels.mean())), labels,
-                     balanced(pool, test, labels))
-
-
-def balanced(pool: np.ndarray, test: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Correctness [n] of answering 1 where the test margin exceeds the pool's median margin."""
-    return ((test > np.median(pool)) == (labels == 1)).astype(np.float64)
+# ---------------------------------------------------------------- the attack
 
 
 class Attack(NamedTuple):
@@ -213,32 +175,6 @@ def attack(cell: Cell) -> Attack:
     return Attack(np.array(weights), np.array(success), float(posterior.record_success(belief, membership).max()))
 
 
-# ---------------------------------------------------------------- intervals
-
-
-class Interval(NamedTuple):
-    """Mean over seeds with 95 % half-widths: over seeds (Student's t; NaN below two seeds), over sentences."""
-
-    mean: float
-    seeds: float
-    sentences: float
-
-    @property
-    def shown(self) -> float:
-        """The half-width to draw: over seeds where there are two or more, else over sentences."""
-        return self.seeds if self.seeds == self.seeds else self.sentences
-
-
-def interval(per_record: Iterable[np.ndarray]) -> Interval:
-    """Of per-record values, one array a seed (for a paired comparison: per-record differences)."""
-    arrays = [np.asarray(a, dtype=np.float64) for a in per_record]
-    means = np.array([a.mean() for a in arrays])
-    sentences = 1.96 * float(np.sqrt(np.mean([a.var(ddof=1) / len(a) for a in arrays])))
-    n = len(means)
-    seeds = float(stats.t.ppf(0.975, n - 1) * means.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
-    return Interval(float(means.mean()), seeds, sentences)
-
-
 # ---------------------------------------------------------------- the table
 
 
@@ -252,12 +188,11 @@ class Results(NamedTuple):
 
     def gain(self, track: str, key: str) -> Interval:
         """Accuracy over zero-shot on the same sentences, a share."""
-        return interval(c.score - z.score for c, z in zip(self.cells[track, key], self.zero, strict=True))
+        return shared.gain(self.cells[track, key], self.zero)
 
     def behind(self, track: str, key: str, other: str) -> Interval:
         """Accuracy of row `other` minus that of row `key`, on the same sentences, a share."""
-        return interval(b.score - a.score for a, b in zip(self.cells[track, key], self.cells[track, other],
-                                                          strict=True))
+        return shared.behind(self.cells[track, key], self.cells[track, other])
 
     def free(self, track: str, key: str) -> np.ndarray:
         """Share of free steps of each seed (NaN where there are no votes)."""
@@ -269,12 +204,18 @@ class Results(NamedTuple):
         return np.array([c.infos[-1].get(name, 0.0) for c in self.cells[track, key]])
 
 
+def zero_shot(plan: Plan, seed: int) -> Reference:
+    """The untrained model on the held-out sentences of this seed."""
+    return shared.zero_shot(Config(pool=plan.pool, dev=plan.dev, test=plan.test, model=plan.model, seed=seed,
+                                   study=True))
+
+
 def results(plan: Plan, cells: list[Cell]) -> Results:
     """Group cells (in the order of `plan.runs()`), score the untrained model, and run the attack."""
     grouped: dict[tuple[str, str], list[Cell]] = {}
     for (_, track, key), cell in zip(plan.runs(), cells, strict=True):
         grouped.setdefault((track, key), []).append(cell)
-    attacks = {name: [attack(c) for c in some] for name, some in grouped.items() if ROWS[name[1]].private}
+    attacks = {name: [attack(c) for c in some] for name, some in grouped.items() if ROWS[name[1]].halves}
     return Results(plan, grouped, [zero_shot(plan, seed) for seed in plan.seeds], attacks)
 
 
@@ -307,21 +248,30 @@ def _reference_line(r: Results, key: str) -> dict:
 
 def _line(r: Results, track: str, key: str) -> dict:
     row, cells = ROWS[key], r.cells[track, key]
-    accuracy, gain = interval(c.score for c in cells), r.gain(track, key)
-    promised = (row.budget(r.plan.steps) or 0.0) if row.private else np.nan
-    attacks = r.attacks.get((track, key), [])
-    return {"track": track, "method": row.name, "seeds": len(cells), "accuracy, %": 100 * accuracy.mean,
-            "± seeds": 100 * accuracy.seeds, "± sentences": 100 * accuracy.sentences,
-            "over zero-shot, points": 100 * gain.mean, "gain ± seeds": 100 * gain.seeds,
-            "gain ± sentences": 100 * gain.sentences, "held-out loss": np.mean([c.loss.mean() for c in cells]),
+    return {"track": track, "method": row.name, **shared.line(cells, r.zero),
             "says positive, %": 100 * np.mean([z.positive(c.score) for z, c in zip(r.zero, cells, strict=True)]),
-            "f": np.mean(r.free(track, key)), "promised, nats": promised,
-            "charged, nats": np.mean(r.meter(track, key, "charged")) if row.private else np.nan,
-            "learnt, nats": np.mean(r.meter(track, key, "realised")) if row.private else np.nan,
-            "MIA bound": risk.success_from_mi(promised) if row.private else np.nan,
-            "best attack": np.mean([a.success[-1] for a in attacks]) if attacks else np.nan,
-            "most exposed": np.mean([a.exposed for a in attacks]) if attacks else np.nan,
-            "protects": HALF if row.private else NOBODY}
+            "f": np.mean(r.free(track, key)), **(_half(r, track, key) if row.halves else _record(cells[0].config)
+                                                 if row.epsilon else {}), "protects": row.protects}
+
+
+def _half(r: Results, track: str, key: str) -> dict:
+    promised, attacks = ROWS[key].budget(r.plan.steps) or 0.0, r.attacks[track, key]
+    return {"promised, nats": promised, "charged, nats": np.mean(r.meter(track, key, "charged")),
+            "learnt, nats": np.mean(r.meter(track, key, "realised")), "MIA bound": risk.success_from_mi(promised),
+            "best attack": np.mean([a.success[-1] for a in attacks]),
+            "most exposed": np.mean([a.exposed for a in attacks])}
+
+
+def _record(config: Config) -> dict:
+    """Of a DP row: the promise, what its accountant certifies, the promise's bound and the best attack's.
+
+    The best attack here knows every other record, the directions and the releases: no attack on this noise does
+    better at prior 1/2 (accounted by pld, add/remove).
+    """
+    noise = dp_release.multiplier(config)
+    return {"promised, ε": config.epsilon, "certified, ε": dp_release.spent(config, config.steps),
+            "MIA bound": 0.5 + risk.gain_from_epsilon(config.epsilon, config.delta),
+            "best attack": 0.5 + dp.advantage(noise, dp_release.rate(config), config.steps) / 2}
 
 
 def vacuity(r: Results, track: str) -> pd.DataFrame:
@@ -329,9 +279,12 @@ def vacuity(r: Results, track: str) -> pd.DataFrame:
     lines = []
     for row in (ROWS[key] for key in r.plan.rows if ROWS[key].method):
         nats = row.budget(r.plan.steps) or 0.0
+        pool = 0.5 + risk.gain_from_epsilon(row.epsilon, 1e-5) if row.epsilon else None
+        released = f"{row.k} noisy number{'s' * (row.k > 1)}" if row.epsilon else (
+            "a real number" if row.method == "mezo" else "one bit")
         lines.append({"method": row.name, "I(half; releases) at most, nats": nats,
                       "guess: was it in the half?": f"at most {risk.success_from_mi(nats):.4f}",
-                      "guess: was it in the pool?": "no bound",
-                      "released per step": "a real number" if row.method == "mezo" else "one bit",
+                      "guess: was it in the pool?": f"at most {pool:.4f}" if pool else "no bound",
+                      "released per step": released,
                       "accuracy, %": 100 * np.mean([c.score.mean() for c in r.cells[track, row.key]])})
     return pd.DataFrame(lines)
