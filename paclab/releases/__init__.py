@@ -7,7 +7,7 @@ import math
 from typing import NamedTuple
 
 from paclab.errors import InputError, nearest
-from paclab.releases import dp, pool
+from paclab.releases import batch, dp, pool
 from paclab.releases.base import Release as Release
 from paclab.releases.base import Released as Released
 from paclab.releases.paczero import Settings, paczero
@@ -36,6 +36,8 @@ PACZERO = ("releases/paczero", "releases/published")
 METHODS = {
     "mezo": Method("pool mean, not private", False, False, MEZO_LR, ("releases/pool",), True),
     "sign": Method("sign of the pool mean, not private", False, False, SIGN_LR, ("releases/pool",)),
+    "aggzo": Method("clipped mean of a random batch over K directions, not private", False, False, MEZO_LR,
+                    ("releases/batch", "releases/dp"), True),
     "paczero-mi": Method("Gaussian channel on disagreement (as published)", True, True, SIGN_LR, PACZERO),
     "paczero-rr": Method("randomized response on disagreement", True, True, SIGN_LR, PACZERO),
     "paczero-zpl": Method("coin, skip or majority on disagreement: I = 0", True, False, SIGN_LR, PACZERO),
@@ -48,6 +50,7 @@ METHODS = {
 LARGEST_EPSILON = 100.0
 DP_ONLY = {"epsilon": None, "delta": 1e-5, "sampling": None, "accountant": "pld", "adjacency": "add-remove",
            "noise": "gaussian", "normaliser": "expected"}  # settings that only DP methods read, and their defaults
+SAMPLED = ("aggzo",)  # not private, but their batches are drawn as those of DP methods
 ON_DISAGREEMENT = ("coin", "skip", "majority")
 
 
@@ -91,8 +94,10 @@ def check(config) -> None:
             raise InputError("epsilon", f"{config.epsilon:g} is no privacy",
                              f"give epsilon={LARGEST_EPSILON:g} at most, or method=mezo")
         return
+    if config.method in SAMPLED:
+        dp.check_rate(config)
     for name in DP_ONLY:
-        if getattr(config, name) != DP_ONLY[name]:
+        if getattr(config, name) != DP_ONLY[name] and not (name == "sampling" and config.method in SAMPLED):
             raise InputError(name, f"{config.method} promises no epsilon and ignores it",
                              "leave it out, or give method=dpzero or method=dp-aggzo")
 
@@ -112,6 +117,8 @@ def open_release(config, membership, secret: Secret, directions) -> Release:
         return pool.mezo(config.clip)
     if config.method == "sign":
         return pool.sign(config.clip)
+    if config.method == "aggzo":
+        return batch.aggzo(config, secret)
     if METHODS[config.method].differential:
         return dp.differential(config, secret)
     return paczero(Settings(

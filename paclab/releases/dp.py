@@ -63,6 +63,11 @@ def rate(config) -> float:
     return config.sampling if config.sampling is not None else min(1.0, EXPECTED_BATCH / config.pool)
 
 
+def check_rate(config) -> None:
+    """Refuse a Poisson rate that is none."""
+    dp.check(None, None, rate(config), config.steps)
+
+
 def check(config) -> None:
     """Refuse settings that no calibration can honour; `config` carries the fields of `paclab.finetune.Config`."""
     if config.epsilon is None:
@@ -206,9 +211,14 @@ def noised(made: Plan, total: np.ndarray, secret: Secret, t: int) -> np.ndarray:
 
 def select(made: Plan, secret: Secret, records: int, t: int) -> np.ndarray | None:
     """The secret Poisson batch of step t; None stands for all records (rate 1)."""
-    if made.sampling >= 1:
+    return poisson(secret, records, made.sampling, t)
+
+
+def poisson(secret: Secret, records: int, sampling: float, t: int) -> np.ndarray | None:
+    """Which of the records join step t, each with probability `sampling`; None stands for all records (rate 1)."""
+    if sampling >= 1:
         return None
-    return np.flatnonzero(secret.uniform("dp sample", t, count=records) < made.sampling)
+    return np.flatnonzero(secret.uniform("dp sample", t, count=records) < sampling)
 
 
 def differential(config, secret: Secret) -> Release:
