@@ -13,6 +13,7 @@ def register(app: typer.Typer) -> None:
 
 def pretrain(
     out: Annotated[Path, typer.Option(help="folder of the model; a stopped run is continued there")],
+    kind: Annotated[str, typer.Option(help="causal (GPT-2 shaped) or masked (RoBERTa shaped)")] = "causal",
     steps: Annotated[int | None, typer.Option(help="optimiser steps [default: the recipe's]")] = None,
     prompted_steps: Annotated[int | None, typer.Option(help="final steps with prompted sentiment")] = None,
     minutes: Annotated[float | None, typer.Option(help="stop after so long, to be continued later")] = None,
@@ -23,18 +24,17 @@ def pretrain(
     seed: Annotated[int | None, typer.Option(help="seed of weights, order and templates")] = None,
     threads: Annotated[int, typer.Option(help="processor threads; part of reproducibility")] = 2,
 ) -> None:
-    """Train the embedded language model on public text (15-30 minutes on two cores)."""
+    """Train a small language model on public text (causal: 15-30 minutes on two cores; masked: about 10)."""
     import torch
 
     from paclab.errors import InputError
-    from paclab.pretraining import Recipe, pretrain
-    from paclab.pretraining.card import export, finished, score, write_card
-    from paclab.pretraining.corpus import build_corpus
+    from paclab.pretraining import Recipe, card, corpus, masked, masked_card, pretrain
     from paclab.pretraining.loop import CHECKPOINT
 
     if threads < 1:
         raise InputError("threads", f"{threads} is too small", "give at least 1")
     given = {
+        "kind": kind,
         "steps": steps,
         "prompted_steps": prompted_steps,
         "width": width,
@@ -43,22 +43,22 @@ def pretrain(
         "reviews": reviews,
         "seed": seed,
     }
-    recipe = Recipe(**{name: value for name, value in given.items() if value is not None})
-    if finished(out, recipe):
+    usual = masked.DEFAULTS if kind == "masked" else {}
+    recipe = Recipe(**usual | {name: value for name, value in given.items() if value is not None})
+    if card.finished(out, recipe):
         typer.echo(f"{out} already holds this model")
         return
     torch.set_num_threads(threads)
     typer.echo("reading and tokenising the public text")
-    corpus = build_corpus(recipe)
-    model, done = pretrain(
-        recipe, corpus, out, minutes=minutes, report=lambda progress: typer.echo(progress.line())
-    )
+    text, describe = (masked, masked_card) if kind == "masked" else (corpus, card)
+    data = text.build_corpus(recipe)
+    model, done = pretrain(recipe, data, out, minutes=minutes, report=lambda progress: typer.echo(progress.line()))
     if done < recipe.steps:
         typer.echo(f"stopped at step {done} of {recipe.steps}; repeat the command to go on")
         return
-    export(model, corpus.tokenizer, out)
+    card.export(model, data.tokenizer, out)
     typer.echo("measuring")
     torch.set_num_threads(1)  # answers are generated one by one: threads would only wait for each other
-    write_card(out, recipe, score(out, corpus), sum(p.numel() for p in model.parameters()))
+    describe.write_card(out, recipe, describe.score(out, data), sum(p.numel() for p in model.parameters()))
     (out / CHECKPOINT).unlink(missing_ok=True)
     typer.echo((out / "README.md").read_text())

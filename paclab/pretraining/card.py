@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from safetensors.torch import save
-from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2LMHeadModel, PreTrainedModel, PreTrainedTokenizerFast
 
-from paclab import qa_family
+from paclab import models, qa_family
 from paclab.files import write_atomic, write_json
 from paclab.pretraining import evaluate
 from paclab.pretraining.corpus import Corpus
@@ -79,25 +79,23 @@ words. Licence: MIT.
 NOTES = "NOTES.md"  # hand-written measurements and choices beside a model; the card quotes them
 
 
-def export(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+def export(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Write weights rounded to float16 (loading gives float32), configuration and tokenizer; weights last."""
-    config = model.config.to_dict() | {"dtype": "float32", "architectures": ["GPT2LMHeadModel"]}
+    config = model.config.to_dict() | {"dtype": "float32", "architectures": [type(model).__name__]}
     config.pop("_name_or_path", None)
+    context = models.LanguageModel(model, tokenizer, model.device, "", tokenizer.mask_token is not None).context
     write_json(folder / "config.json", config)
     write_atomic(folder / "tokenizer.json", tokenizer.backend_tokenizer.to_str(pretty=False))
     write_json(
         folder / "tokenizer_config.json",
         {
             "tokenizer_class": "PreTrainedTokenizerFast",
-            "bos_token": tokenizer.bos_token,
-            "eos_token": tokenizer.eos_token,
-            "pad_token": tokenizer.pad_token,
-            "model_max_length": model.config.n_positions,
+            **{name: str(token) for name, token in tokenizer.special_tokens_map.items()},
+            "model_max_length": context,
             "clean_up_tokenization_spaces": False,
         },
     )
-    tied = {"lm_head.weight"}
-    weights = {k: v.detach().to(torch.float16).contiguous() for k, v in model.state_dict().items() if k not in tied}
+    weights = {name: value.detach().to(torch.float16).contiguous() for name, value in model.named_parameters()}
     write_atomic(folder / WEIGHTS, save(weights, metadata={"format": "pt"}))
 
 

@@ -27,7 +27,8 @@ class Score(NamedTuple):
         return f"{100 * self.mean:.1f} ± {100 * self.half_width:.1f} % (n = {self.n:,})"
 
 
-def _score(values: list[float]) -> Score:
+def score(values) -> Score:
+    """Mean and 95 % half-width of a value a record."""
     array = np.asarray(values, np.float64)
     return Score(float(array.mean()), 1.96 * float(array.std()) / math.sqrt(len(array)), len(array))
 
@@ -68,7 +69,7 @@ def sentiment_score(
 ) -> Score:
     """Zero-shot accuracy: the more likely of the two label words against the label."""
     margins = sentiment_margins(model, tokenizer, [text for text, _ in records])
-    return _score([float((m > 0) == bool(label)) for m, (_, label) in zip(margins, records, strict=True)])
+    return score([float((m > 0) == bool(label)) for m, (_, label) in zip(margins, records, strict=True)])
 
 
 def _words(text: str) -> list[str]:
@@ -109,4 +110,4 @@ def question_scores(
         )
         f1.append(max(token_f1(text, gold) for gold in record["answers"]))
         exact.append(max(float(_words(text) == _words(gold)) for gold in record["answers"]))
-    return _score(f1), _score(exact)
+    return score(f1), score(exact)
