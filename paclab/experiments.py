@@ -11,6 +11,7 @@ import ast
 import dataclasses
 import functools
 import hashlib
+import io
 import json
 import multiprocessing
 import os
@@ -25,14 +26,14 @@ import numpy as np
 
 from paclab import finetune
 from paclab.errors import InputError
-from paclab.files import sha256_file, sha256_json
+from paclab.files import sha256_file, sha256_json, write_atomic
 from paclab.finetune import Config
 from paclab.releases import METHODS
 from paclab.reviews import PACKAGE as TEXT
 
-NUMBERS = ("finetune", "tasks", "scoring", "masked", "shortcut", "prompts", "metrics", "models", "lora", "sources",
-           "reviews", "qa_family", "releases/base", "releases/secret", "zo/directions", "zo/probe", "zo/update",
-           "zo/train", "privacy/channels", "privacy/consensus", "privacy/posterior", "privacy/budget")
+NUMBERS = ("finetune", "tasks", "scoring", "masked", "shortcut", "threads", "prompts", "metrics", "models", "lora",
+           "sources", "reviews", "qa_family", "releases/base", "releases/secret", "zo/directions", "zo/probe",
+           "zo/update", "zo/train", "privacy/channels", "privacy/consensus", "privacy/posterior", "privacy/budget")
 RULE_NUMBERS = ("zo/rules", "zo/sage", "releases/oracle")  # for runs whose update rule is not the plain one
 
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "scipy", "dp-accounting")  # their arithmetic is ours
@@ -153,8 +154,9 @@ def _recorder(folder: Path):
     kept = folder / "statistic"
 
     def record(t: int, statistic: np.ndarray) -> None:
-        kept.mkdir(parents=True, exist_ok=True)
-        np.save(kept / f"{t:05d}.npy", statistic.astype(np.float32))
+        data = io.BytesIO()
+        np.save(data, statistic.astype(np.float32))
+        write_atomic(kept / f"{t:05d}.npy", data.getvalue())
 
     return record
 

@@ -4,6 +4,7 @@ Threat model of every PACZero run: the pool U, the M candidate halves, the model
 attacker; the secret is which half j* was used. Nothing is claimed about membership in the pool itself.
 """
 
+import copy
 import dataclasses
 import hashlib
 import io
@@ -27,12 +28,13 @@ from paclab.scoring import TOKEN_BUDGET
 from paclab.sources import Splits, load_splits
 from paclab.zo import rules, transcript
 from paclab.zo.directions import Directions
-from paclab.zo.probe import Weights
+from paclab.zo.probe import Copy, Weights
 from paclab.zo.train import Folder, Job, ledger_lines, train
 from paclab.zo.update import schedule
 
 TRACKS = ("ft", "lora")
 KEYS = ("directions", "subsets", "adapter")  # public 64-bit numbers of a run
+COPIED_NUMBERS = 1 << 26  # a larger model is not copied for each thread (256 MiB each)
 LARGEST = 1e6  # no step or probe of this size leaves finite weights
 
 
@@ -172,9 +174,10 @@ def prepare(config: Config, secret: Secret, keys: dict | None = None, device: st
     membership = None
     if releases.needs_candidates(config.method):
         membership = draw(len(splits.pool), config.candidates, np.random.Generator(np.random.Philox(keys["subsets"])))
+    settle(objective)
     release, rule = rules.attach(config, releases.open_release(config, membership, secret, directions))
     job = Job(objective.losses, weights, directions, release, schedule(config.schedule, config.learning_rate(),
-              config.steps), config.steps, config.k, config.mu, rule)
+              config.steps), config.steps, config.k, config.mu, rule, copier(objective, weights))
     held_out = {name: _lazy(config.task, model, getattr(splits, name), options) for name in ("dev", "test")}
     record = {"keys": keys, "base_sha256": weights.digest(), "trainable": weights.count,
               "device": model.device.type, "guarantee": release.guarantee, "private": release.private,
@@ -182,6 +185,29 @@ def prepare(config: Config, secret: Secret, keys: dict | None = None, device: st
               "micro_batches": {"rule": "rows sorted by length, filled up to a token budget",
                                 "token_budget": config.token_budget}}
     return Prepared(config, job, splits, held_out["dev"], held_out["test"], record, model)
+
+
+def settle(objective) -> None:
+    """Let the scorer prove its shortcuts on the base weights, so that nothing hangs on the step that comes first."""
+    if hasattr(objective, "batches"):
+        objective.losses(np.arange(min(8, len(objective.rows))))
+
+
+def copier(objective, weights: Weights) -> Callable[[int], list[Copy]] | None:
+    """Copies of model and losses for probes side by side; None where there is one device or too little room."""
+    model = objective.scorer.model
+    if model.device.type != "cpu" or sum(p.numel() for p in model.module.parameters()) > COPIED_NUMBERS:
+        return None
+    made: list[Copy] = []
+
+    def copies(count: int) -> list[Copy]:
+        while len(made) < count:
+            twin = copy.deepcopy(objective, {id(model.tokenizer): model.tokenizer})
+            live = dict(twin.scorer.model.module.named_parameters())
+            made.append(Copy(twin.losses, {name: live[name].detach() for name in weights.live}))
+        return made[:count]
+
+    return copies
 
 
 def _lazy(task: str, model: models.LanguageModel, records: list[dict], options: dict):
@@ -216,8 +242,12 @@ def start(config: Config, out: Path | str, *, device: str = "auto", watch=None, 
         indent=1, sort_keys=True, allow_nan=False)
     with folder.locked():
         folder.refuse_used()
-        secret.save(folder.secret, binding(prepared))
-        write_atomic(folder.run, record + "\n")
+        try:
+            secret.save(folder.secret, binding(prepared))
+            write_atomic(folder.run, record + "\n")
+        except InputError:  # a full disk, say: nothing was drawn yet, so the folder is free for another try
+            (folder.secret / "secret.json").unlink(missing_ok=True)
+            raise
     return _go(prepared, folder, watch, record_statistic, stop_at)
 
 

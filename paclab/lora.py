@@ -1,6 +1,8 @@
 """Low-rank adapters on the query and value maps (r = 8, alpha = 16 as published), with the peft file format.
 
-The side branch stays in float32 whatever the base's dtype. A fused query-key-value map (GPT-2) gets one branch
+The adapter stays in float32 whatever the base's dtype. On a float32 base it is folded into the map's weight at every
+pass (rank x width additions a row of the weight, against as many a token for a side branch); otherwise it is a side
+branch, since a half-precision weight would swallow it. A fused query-key-value map (GPT-2) gets one branch
 for its query block and one for its value block; in peft's format that is a single adapter of rank 2r whose B is
 block-structured, so the export is exact and every peft loader reads it.
 """
@@ -30,6 +32,8 @@ class Adapted(torch.nn.Module):
         super().__init__()
         self.base, self.blocks, self.rank, self.scale = base, blocks, rank, alpha / rank
         device = next(base.parameters()).device
+        self.transposed = type(base).__name__ == "Conv1D"
+        self.folds = base.weight.dtype == torch.float32 and (self.transposed or type(base) is torch.nn.Linear)
         bound = 1 / math.sqrt(width_in)  # Kaiming-uniform with a = sqrt 5, as in the published code
         for i, block in enumerate(blocks):
             a = torch.empty(rank, width_in).uniform_(-bound, bound, generator=generator)
@@ -38,11 +42,21 @@ class Adapted(torch.nn.Module):
             self.register_parameter(f"B{i}", torch.nn.Parameter(b, requires_grad=False))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.folds and x[..., 0].numel() >= min(self.base.weight.shape):
+            return self._folded(x)
         out, wide = self.base(x), x.float()
         for i, block in enumerate(self.blocks):
             low = F.linear(wide, getattr(self, f"A{i}"))
             out[..., block] += (self.scale * F.linear(low, getattr(self, f"B{i}"))).to(out.dtype)
         return out
+
+    def _folded(self, x: torch.Tensor) -> torch.Tensor:
+        """The map with W + scale B A for a weight; a side branch costs more once there are more tokens than rows."""
+        weight = self.base.weight.detach().clone()
+        rows = weight.T if self.transposed else weight  # [outputs, inputs]
+        for i, block in enumerate(self.blocks):
+            rows[block].addmm_(getattr(self, f"B{i}"), getattr(self, f"A{i}"), alpha=self.scale)
+        return F.linear(x, rows, self.base.bias)
 
 
 def _shape(module: torch.nn.Module) -> tuple[int, int] | None:
@@ -99,7 +113,7 @@ def export_peft(model: LanguageModel, folder: Path) -> None:
         tensors[f"{key}.lora_A.weight"], tensors[f"{key}.lora_B.weight"] = down.cpu().contiguous(), up
         targets.add(name.rsplit(".", 1)[-1])
         patterns["rank"], patterns["alpha"] = n * module.rank, n * module.rank * module.scale
-        patterns["transposed"] = type(module.base).__name__ == "Conv1D"
+        patterns["transposed"] = module.transposed
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "adapter_model.safetensors")

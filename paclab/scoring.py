@@ -5,9 +5,7 @@ length and filled up to a token budget. A causal model never looks to the right,
 """
 
 import inspect
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -16,6 +14,7 @@ import torch.nn.functional as F
 from paclab.errors import InputError
 from paclab.models import LanguageModel
 from paclab.shortcut import Narrow
+from paclab.threads import side_by_side
 
 TOKEN_BUDGET = 1024
 
@@ -32,37 +31,6 @@ def micro_batches(lengths: list[int], token_budget: int = TOKEN_BUDGET) -> list[
     return [*groups, np.array(current)] if current else groups
 
 
-def side_by_side(work: Callable, items: list, device: torch.device) -> Iterator:
-    """`work(item)` for every item, in order; on a CPU each on one thread, as many at a time as torch may use.
-
-    One thread a micro-batch is faster than all threads on each, and the numbers no longer depend on their count.
-    """
-    before = torch.get_num_threads()
-    if device.type != "cpu" or before < 2:
-        return map(work, items)
-    threads = min(before, len(items))
-    if threads < 2:
-        torch.set_num_threads(1)
-        try:
-            return iter([work(item) for item in items])
-        finally:
-            torch.set_num_threads(before)
-    ready = threading.Barrier(threads + 1)
-
-    def alone() -> None:
-        torch.get_num_threads()  # lets torch adopt the process's count now rather than after the next line
-        torch.set_num_threads(1)  # this thread's own share
-        ready.wait()
-
-    with ThreadPoolExecutor(threads) as pool:
-        starts = [pool.submit(alone) for _ in range(threads)]
-        ready.wait()
-        torch.set_num_threads(before)
-        for start in starts:
-            start.result()
-        return iter(list(pool.map(work, items)))
-
-
 class Scorer:
     """Scores token rows with a model; the weights are read at each call, so they may be perturbed in between."""
 
@@ -77,13 +45,17 @@ class Scorer:
         self.takes_positions = "position_ids" in inspect.signature(model.module.forward).parameters
         self.head_is_plain: bool | None = None  # proved on the first batch
         self.narrow: Narrow | None = None  # likewise
+        self._padded: tuple[list, list] | None = None
 
     def batches(self, rows: list[list[int]]) -> list["Batch"]:
-        """Pad once; the result is reused at every step."""
+        """Pad once; the result is reused at every step, and by all probes of a step that share their rows."""
+        if self._padded and self._padded[0] == rows:
+            return self._padded[1]
         if any(len(row) == 0 for row in rows):
             raise InputError("records", "a record has no token", "drop empty texts")
         groups = micro_batches([len(row) for row in rows], self.token_budget)
-        return [Batch(rows, group, self.padding, self.model) for group in groups]
+        self._padded = rows, [Batch(rows, group, self.padding, self.model) for group in groups]
+        return self._padded[1]
 
     @torch.no_grad()
     def hidden(self, batch: "Batch") -> torch.Tensor:

@@ -5,6 +5,7 @@ positions come out unchanged on a first batch (attention itself fails that trial
 two-layer model this saves a third of the arithmetic; for deep models little.
 """
 
+import copy
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -24,7 +25,13 @@ class Narrow:
         self.local = threading.local()
 
     def __reduce__(self):
-        return Narrow, (None,)  # hooks of a copied model stay asleep
+        return Narrow, (None,)  # hooks of a pickled model stay asleep
+
+    def __deepcopy__(self, memo) -> "Narrow":
+        """Hooks of a copied model work for whoever holds the copy of this object, and sleep otherwise."""
+        memo[id(self)] = twin = Narrow(None)
+        twin.stack, twin.block = copy.deepcopy(self.stack, memo), copy.deepcopy(self.block, memo)
+        return twin
 
     @contextmanager
     def reading(self, positions: torch.Tensor):

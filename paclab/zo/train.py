@@ -19,7 +19,7 @@ from paclab.files import PRIVATE_FILE, private_dir, write_atomic
 from paclab.releases.base import Release
 from paclab.zo import transcript
 from paclab.zo.directions import Directions
-from paclab.zo.probe import Weights, differences
+from paclab.zo.probe import Copy, Weights, all_differences
 from paclab.zo.update import PLAIN, Rule
 
 
@@ -35,6 +35,7 @@ class Job(NamedTuple):
     k: int = 1
     mu: float = 1e-3
     rule: Rule = PLAIN
+    copies: Callable[[int], list[Copy]] | None = None  # independent models for probes side by side, on a CPU
 
 
 class Busy(InputError):
@@ -80,7 +81,12 @@ class Folder(NamedTuple):
     @contextmanager
     def locked(self):
         """Only one process may advance a run."""
-        with open(private_dir(self.private) / "lock", "w") as handle:
+        lock = private_dir(self.private) / "lock"
+        try:
+            handle = open(lock, "w")
+        except OSError as error:
+            raise InputError("folder", f"cannot write {lock} ({error.strerror})", "make it writable") from None
+        with handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -134,8 +140,7 @@ def probe(job: Job, t: int) -> np.ndarray:
     batch = job.release.select(t)
     if batch is not None and len(batch) == 0:
         return np.zeros((job.k, 0))
-    return np.stack([differences(lambda: job.losses(batch), job.weights, job.directions, t, k, job.mu)
-                     for k in range(job.k)])
+    return all_differences(job.losses, batch, job.weights, job.directions, t, job.k, job.mu, job.copies)
 
 
 def train(job: Job, folder: Folder, *, evaluate: Callable[[], dict] | None = None, eval_every: int = 0,
