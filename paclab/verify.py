@@ -20,7 +20,7 @@ from paclab.zo.update import Follower
 
 PUBLIC_FILES = ("run.json", "transcript.txt", "metrics.jsonl", "test.npy")
 PRIVATE_WORDS = ("votes", "q_plus", "charged", "realised", "posterior", "secret_index", "pool_mean", "seen", "free",
-                 "batch", "clipped", "signal")
+                 "batch", "clipped", "signal", "unanimous")
 
 
 class Finding(NamedTuple):

@@ -7,7 +7,7 @@ import math
 from typing import NamedTuple
 
 from paclab.errors import InputError, nearest
-from paclab.releases import batch, dp, pool
+from paclab.releases import batch, dp, half, pool
 from paclab.releases.base import Release as Release
 from paclab.releases.base import Released as Released
 from paclab.releases.paczero import Settings, paczero
@@ -33,11 +33,15 @@ SIGN_LR = {"ft": 1e-3, "lora": 1.5e-2}
 MEZO_LR = {"ft": 1e-3, "lora": 0.1}
 DP = ("releases/dp", "privacy/dp")
 PACZERO = ("releases/paczero", "releases/published")
+HALF = (*PACZERO, "releases/half")
 METHODS = {
     "mezo": Method("pool mean, not private", False, False, MEZO_LR, ("releases/pool",), True),
     "sign": Method("sign of the pool mean, not private", False, False, SIGN_LR, ("releases/pool",)),
     "aggzo": Method("clipped mean of a random batch over K directions, not private", False, False, MEZO_LR,
                     ("releases/batch", "releases/dp"), True),
+    "raw-half": Method("mean over the secret half, not private", True, False, MEZO_LR, HALF, True),
+    "quant-half": Method("sign of the secret half's mean, not private", True, False, SIGN_LR, HALF),
+    "random-sign": Method("a coin that looks at no record: I = 0 trivially", False, False, SIGN_LR, HALF),
     "paczero-mi": Method("Gaussian channel on disagreement (as published)", True, True, SIGN_LR, PACZERO),
     "paczero-rr": Method("randomized response on disagreement", True, True, SIGN_LR, PACZERO),
     "paczero-zpl": Method("coin, skip or majority on disagreement: I = 0", True, False, SIGN_LR, PACZERO),
@@ -121,7 +125,12 @@ def open_release(config, membership, secret: Secret, directions) -> Release:
         return batch.aggzo(config, secret)
     if METHODS[config.method].differential:
         return dp.differential(config, secret)
-    return paczero(Settings(
+    if config.method == "raw-half":
+        return half.raw_half(membership, secret, config.clip)
+    if config.method == "random-sign":
+        return half.random_sign(config.k, secret)
+    settings = Settings(
         variant=config.method.removeprefix("paczero-"), membership=membership, secret=secret,
         public_coin=directions.coin, steps=config.steps, k=config.k, total=config.mi or 0.0, clip=config.clip,
-        schedule=config.budget, on_disagreement=config.on_disagreement, compat=config.compat is not None))
+        schedule=config.budget, on_disagreement=config.on_disagreement, compat=config.compat is not None)
+    return half.quant_half(settings) if config.method == "quant-half" else paczero(settings)
