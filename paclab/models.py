@@ -110,11 +110,15 @@ def load(source: str = EMBEDDED, device: str = "auto", dtype: torch.dtype = torc
     local = not source.startswith("hub:")
     try:
         config = AutoConfig.from_pretrained(path, local_files_only=local)
-        module = auto_class(config).from_pretrained(path, dtype=dtype, local_files_only=local)
+        module, report = auto_class(config).from_pretrained(path, dtype=dtype, local_files_only=local,
+                                                            output_loading_info=True)
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=local)
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0][:160]
         raise InputError("model", f"{source!r} could not be loaded ({first})", missing) from None
+    body = f"{module.base_model_prefix}."
+    if any(not name.startswith(body) for name in report["missing_keys"]):
+        raise InputError("model", f"{source!r} has no word-prediction head", "give a causal or masked language model")
     return wrap(module, tokenizer, chosen, source)
 
 

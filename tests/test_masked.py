@@ -260,3 +260,12 @@ def test_a_private_run_trains_verifies_resumes_and_exports(track, folder, data, 
     assert not np.array_equal(before, after)
     trained = finetune.reopen(tmp_path / "whole")[2]
     assert trained.record["base_sha256"] == whole["base_sha256"]
+
+
+def test_an_encoder_without_a_prediction_head_is_refused(tmp_path):
+    """A sentence encoder's file names no head: one that transformers would fill with random numbers."""
+    tokenizer = small_tokenizer()
+    random_module("bert", len(tokenizer)).bert.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="model: .* has no word-prediction head; give a causal or masked"):
+        models.load(str(tmp_path), "cpu")
