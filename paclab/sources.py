@@ -126,7 +126,7 @@ def _enough(records: list[Record], pool: int, dev: int, test: int) -> None:
 def _one_table(
     records: list[Record], seed: int, pool: int, dev: int, test: int | None
 ) -> tuple[list[Record], list[Record], list[Record]]:
-    _enough(records, pool, dev, 1 if test is None else test)
+    _enough(records, pool, dev, int(dev > 0) if test is None else test)  # what is scored on dev is tested too
     drawn = _take(records, seed)
     end = None if test is None else pool + dev + test
     return drawn[:pool], drawn[pool : pool + dev], drawn[pool + dev : end]

@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +12,7 @@ import typer
 
 from paclab.errors import InputError
 from paclab.finetune import Config
+from paclab.releases import METHODS
 
 
 class Meter:
@@ -48,6 +51,16 @@ def _report(run: dict, out: Path) -> None:
     typer.echo(f"run folder: {out}")
 
 
+def _carried_on(out: Path, work: Callable[[], dict]) -> dict:
+    """The finished run; a keyboard interrupt says in one line how to go on."""
+    try:
+        return work()
+    except KeyboardInterrupt:
+        begun = (out / "run.json").exists()
+        typer.echo("paclab: interrupted" + (f"; go on with: paclab resume {out}" if begun else ""), err=True)
+        raise SystemExit(130) from None
+
+
 RUN_FILES = {"run.json", "transcript.txt", "metrics.jsonl", "test.npy", "private", "secret"}
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Config)}
 
@@ -55,8 +68,7 @@ _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Config)}
 def train_command(
     out: Annotated[Path, typer.Option(help="folder of the new run")],
     task: Annotated[str, typer.Option(help="sentiment, qa (F1), qa-ce (answer cross-entropy), lm")] = "sentiment",
-    method: Annotated[str, typer.Option(help="mezo, sign, paczero-mi, paczero-rr, paczero-zpl, dpzero, dp-aggzo, "
-                                             "dp-zo, geodpzo-sc, geodpzo-lc")] = "paczero-zpl",
+    method: Annotated[str, typer.Option(help=", ".join(METHODS))] = "paczero-zpl",
     steps: Annotated[int, typer.Option(help="zeroth-order steps")] = _DEFAULTS["steps"],
     pool: Annotated[int, typer.Option(help="records N in the pool")] = _DEFAULTS["pool"],
     candidates: Annotated[int, typer.Option(help="candidate halves M, even")] = _DEFAULTS["candidates"],
@@ -80,7 +92,7 @@ def train_command(
     k: Annotated[int, typer.Option(help="directions, and released values, a step")] = 1,
     track: Annotated[str, typer.Option(help="ft (all weights) or lora (q and v)")] = "ft",
     model: Annotated[str, typer.Option(help="embedded, masked, a folder, or hub:NAME")] = "embedded",
-    source: Annotated[str, typer.Option(help="embedded, a file, files:DIR, or hub:NAME")] = "embedded",
+    source: Annotated[str, typer.Option(help="embedded, a file (see above), files:DIR, or hub:NAME")] = "embedded",
     seed: Annotated[int, typer.Option(help="public seed of the split; with --study, of everything")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda")] = "auto",
     mu: Annotated[float, typer.Option(help="probe radius")] = _DEFAULTS["mu"],
@@ -94,25 +106,44 @@ def train_command(
     max_new_tokens: Annotated[int | None, typer.Option(help="longest generated answer (qa)")] = None,
     study: Annotated[bool, typer.Option(help="reproducible, not private: secrets derive from --seed")] = False,
 ) -> None:
-    """Fine-tune a language model; a private method lets only signs, or clipped and noised numbers, out."""
+    """Fine-tune a language model; a private method lets only signs, or clipped and noised numbers, out.
+
+    A file for --source holds a record a row: .csv, .jsonl, .json (a list of objects), .parquet or, for lm, .txt
+    (a paragraph a line); all but Parquet also with .gz. Columns of the tasks:
+
+    sentiment: sentence, label (0 or 1)
+
+    qa and qa-ce: context, question, answers (one text, or a JSON list of texts)
+
+    lm: text
+
+    Records are shuffled by --seed: first come --pool, then --dev, then --test of them.
+    """
     from paclab import finetune, models
 
     if out.is_dir() and {path.name for path in out.iterdir()} - RUN_FILES:
         raise InputError("out", f"{out} is not empty", "name a new folder")
     given = {name: value for name, value in locals().items() if name in _DEFAULTS}
     config = Config(**given)
-    typer.echo(f"device: {models.choose_device(device).reason}")
+    chosen = models.choose_device(device)
+    typer.echo(f"device: {chosen.device} ({chosen.reason})")
     if study:
         typer.echo("study mode: reproducible, not private")
-    _report(finetune.start(config, out, device=device, watch=Meter(steps, study)), out)
+    if mi is not None and mi > math.log(candidates):
+        typer.echo(f"paclab: note: --mi {mi:g} is more than the secret index holds, log {candidates} = "
+                   f"{math.log(candidates):.3f} nats: the rest of it protects nothing and buys nothing", err=True)
+    _report(_carried_on(out, lambda: finetune.start(config, out, device=device, watch=Meter(steps, study))), out)
 
 
 def resume_command(folder: Annotated[Path, typer.Argument(help="folder of a run that was stopped")]) -> None:
     """Go on with a run after a kill at any point, to the identical result."""
     from paclab import finetune
 
-    _, _, config = finetune.read_run(folder)
-    _report(finetune.resume(folder, watch=Meter(config.steps, config.study)), folder)
+    _, run, config = finetune.read_run(folder)
+    if run["status"] == "complete":
+        typer.echo(f"{folder} is finished already ({run['steps_done']} steps): nothing to do")
+        return
+    _report(_carried_on(folder, lambda: finetune.resume(folder, watch=Meter(config.steps, config.study))), folder)
 
 
 def export_command(
