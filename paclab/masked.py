@@ -13,8 +13,9 @@ import torch
 
 from paclab.errors import InputError
 from paclab.models import LanguageModel
-from paclab.scoring import TOKEN_BUDGET, micro_batches, side_by_side
+from paclab.scoring import TOKEN_BUDGET, micro_batches
 from paclab.shortcut import Narrow
+from paclab.threads import side_by_side
 
 
 class MaskedBatch:
@@ -72,11 +73,14 @@ class MaskedScorer:
         self.body = model.module.base_model
         self.narrow: Narrow | None = None  # proved on the first batch
         self.cut: Cut | None = None  # likewise
+        self._padded: tuple[list, list] | None = None
 
     def batches(self, rows: list[list[int]]) -> list[MaskedBatch]:
-        """Pad once; the result is reused at every step."""
-        groups = micro_batches([len(row) for row in rows], self.token_budget)
-        return [MaskedBatch(rows, group, self.model) for group in groups]
+        """Pad once; the result is reused at every step, and by all probes of a step that share their rows."""
+        if self._padded is None or self._padded[0] != rows:
+            groups = micro_batches([len(row) for row in rows], self.token_budget)
+            self._padded = rows, [MaskedBatch(rows, group, self.model) for group in groups]
+        return self._padded[1]
 
     def _forward(self, batch: MaskedBatch) -> torch.Tensor:
         return self.model.module(input_ids=batch.ids, attention_mask=batch.seen).logits

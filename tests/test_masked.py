@@ -245,7 +245,12 @@ def test_a_private_run_trains_verifies_resumes_and_exports(track, folder, data, 
     whole = finetune.start(config, tmp_path / "whole")
     assert whole["status"] == "complete" and np.isfinite(whole["result"]["test_loss"])
     assert all(finding.ok for finding in verify(tmp_path / "whole", pool=True))
-    finetune.start(config, tmp_path / "stopped", stop_at=2)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)  # directions side by side, on copies of the model
+        finetune.start(config, tmp_path / "stopped", stop_at=2)
+    finally:
+        torch.set_num_threads(before)
     assert finetune.resume(tmp_path / "stopped")["weights_sha256"] == whole["weights_sha256"]
     exported = finetune.export(tmp_path / "whole", tmp_path / "export")
     records = [json.loads(line) for line in data.read_text().splitlines()]
@@ -267,5 +272,5 @@ def test_an_encoder_without_a_prediction_head_is_refused(tmp_path):
     tokenizer = small_tokenizer()
     random_module("bert", len(tokenizer)).bert.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="model: .* has no word-prediction head; give a causal or masked"):
+    with pytest.raises(InputError, match=r"model: .* has no word-prediction head; give a causal or masked"):
         models.load(str(tmp_path), "cpu")
