@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from paclab import __version__, lora, models, releases, sources, tasks
+from paclab import __version__, ledger, lora, models, releases, sources, tasks
 from paclab.errors import InputError, nearest
 from paclab.files import PRIVATE_FILE, sha256_json, write_atomic, write_json
 from paclab.privacy import consensus
@@ -248,6 +248,7 @@ def start(config: Config, out: Path | str, *, device: str = "auto", watch=None, 
         except InputError:  # a full disk, say: nothing was drawn yet, so the folder is free for another try
             (folder.secret / "secret.json").unlink(missing_ok=True)
             raise
+    ledger.charge(config, prepared.job.release, prepared.splits.pool, folder.path)
     return _go(prepared, folder, watch, record_statistic, stop_at)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # a test never reaches a hub
+os.environ["PACLAB_LEDGER"] = "off"  # the user's ledger is none of a test's business
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 

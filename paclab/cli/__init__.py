@@ -11,7 +11,7 @@ from paclab.errors import InputError
 
 GROUPS = {  # file -> its commands, in the order of the help page
     "train": ("train", "resume", "export", "verify"), "sweep": ("sweep",), "pretrain": ("pretrain",),
-    "book": ("list", "run", "lint", "report"), "risk": ("risk",), "rates": ("rates",)}
+    "book": ("list", "run", "lint", "report"), "risk": ("risk",), "rates": ("rates",), "ledger": ("ledger",)}
 
 app = typer.Typer(name="paclab", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   help="Private language learning, measured: train, verify, price and reproduce.")

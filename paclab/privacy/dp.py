@@ -13,6 +13,7 @@ Accountants, all of them upper bounds (their floating point apart):
 import functools
 import logging
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import dp_accounting
@@ -91,6 +92,33 @@ def epsilon(noise_multiplier: float, sampling: float, steps: int, delta: float, 
         return float(rdp.RdpAccountant(list(orders)).compose(event).get_epsilon(delta))
     finally:
         logging.getLogger("absl").setLevel(level)
+
+
+class Run(NamedTuple):
+    """One finished or running query of a universe, as the accountant sees it."""
+
+    multiplier: float  # noise scale over the clip
+    sampling: float
+    steps: int
+    noise: str = "gaussian"  # gaussian, laplace
+
+
+def composed_epsilon(runs: Sequence[Run], delta: float, adjacency: str = "add-remove") -> float:
+    """Epsilon at `delta` of several runs on the same records, by their composed privacy losses; an upper bound.
+
+    Holds when no run's settings depended on another's result. Laplace runs under replace-one add their pure epsilon.
+    """
+    check(None, delta, None, None, "pld", adjacency)
+    if adjacency == "add-remove":
+        events = [(laplace_event if run.noise == "laplace" else gaussian_event)(*run[:3]) for run in runs]
+        event = dp_accounting.ComposedDpEvent(events)
+        return float(pld.PLDAccountant(value_discretization_interval=GRID).compose(event).get_epsilon(delta))
+    pure = [laplace_epsilon(*run[:3], adjacency=adjacency) for run in runs if run.noise == "laplace"]
+    losses = [_replace_one(run.multiplier, run.sampling).self_compose(run.steps)
+              for run in runs if run.noise != "laplace"]
+    if not losses:
+        return sum(pure)
+    return sum(pure) + float(functools.reduce(lambda a, b: a.compose(b), losses).get_epsilon_for_delta(delta))
 
 
 def _replace_one(noise_multiplier: float, sampling: float):

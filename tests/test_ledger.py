@@ -1,0 +1,138 @@
+"""The curator's ledger: charged whole at the start, private, and clear about what adds up."""
+
+import json
+import stat
+import sys
+from multiprocessing.pool import ThreadPool
+from types import SimpleNamespace
+
+import pytest
+
+from paclab import cli, finetune, ledger
+from paclab.errors import InputError
+from paclab.finetune import Config
+from paclab.privacy import dp
+
+SMALL = {"pool": 40, "candidates": 8, "steps": 2, "dev": 10, "test": 10}
+RECORDS = [{"sentence": f"film {i}", "label": i % 2} for i in range(40)]
+PRIVATE = SimpleNamespace(private=True, public={"sampling": 0.3, "noise_multiplier": 4.0})
+
+
+def dp_config(**options):
+    return Config(**SMALL | {"method": "dpzero", "epsilon": 2.0, "clip": 1.0, "accountant": "rdp-published"} | options)
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    path = tmp_path / "state" / "queries.jsonl"
+    monkeypatch.setenv(ledger.VARIABLE, str(path))
+    return path
+
+
+def test_default_place(monkeypatch, tmp_path):
+    monkeypatch.delenv(ledger.VARIABLE)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert ledger.place() == tmp_path / "paclab" / "queries.jsonl"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    assert ledger.place().parts[-4:] == (".local", "state", "paclab", "queries.jsonl")
+    monkeypatch.setenv(ledger.VARIABLE, "off")
+    assert ledger.place() is None
+
+
+def test_a_killed_run_is_charged_whole_and_a_resumed_one_not_again(file, tmp_path):
+    finetune.start(Config(**SMALL, method="paczero-rr", mi=0.3), tmp_path / "run", device="cpu", stop_at=1)
+    key, queries = ledger.read(file)
+    assert [(q["method"], q["nats"], q["steps"]) for q in queries] == [("paczero-rr", 0.3, 2)]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    finetune.resume(tmp_path / "run")
+    finetune.start(Config(**SMALL, study=True), tmp_path / "study", device="cpu")
+    assert ledger.read(file) == (key, queries)
+    public = (tmp_path / "run" / "run.json").read_text()
+    assert key not in public and queries[0]["universe"] not in public
+
+
+def test_the_charge_is_written_before_the_first_probe(file, tmp_path, monkeypatch):
+    def dies(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(finetune, "train", dies)
+    with pytest.raises(KeyboardInterrupt):
+        finetune.start(dp_config(), tmp_path / "run", device="cpu")
+    assert ledger.read(file)[1][0]["epsilon"] == 2.0
+
+
+def test_a_ledger_that_cannot_be_written_does_not_lose_the_run(tmp_path, monkeypatch, capsys):
+    (tmp_path / "taken").write_text("")
+    monkeypatch.setenv(ledger.VARIABLE, str(tmp_path / "taken" / "queries.jsonl"))
+    assert finetune.start(Config(**SMALL), tmp_path / "run", device="cpu")["status"] == "complete"
+    error = capsys.readouterr().err
+    assert "not in the ledger" in error and error.count("\n") == 1
+
+
+def test_universes_are_named_by_their_records_under_a_key():
+    name = ledger.universe(RECORDS, "ab" * 32)
+    assert name == ledger.universe(RECORDS[::-1], "ab" * 32)
+    assert name != ledger.universe(RECORDS[1:], "ab" * 32) != ledger.universe(RECORDS, "cd" * 32)
+
+
+def test_many_writers_and_a_torn_line_leave_every_charge(file):
+    with ThreadPool(8) as pool:
+        assert all(pool.map(lambda i: ledger.charge(dp_config(), PRIVATE, RECORDS, file), range(24)))
+    assert len(ledger.read(file)[1]) == 24
+    with open(file, "a") as handle:
+        handle.write('{"universe": "torn')
+    assert len(ledger.read(file)[1]) == 24 and ledger.charge(dp_config(), PRIVATE, RECORDS, file)
+    assert len(ledger.read(file)[1]) == 25 and len({q["universe"] for q in ledger.read(file)[1]}) == 1
+
+
+def entries(*options):
+    return [ledger.query(dp_config(**option), PRIVATE, "x") for option in options]
+
+
+def test_epsilons_compose_and_nats_do_not():
+    two = ledger.total(entries({}, {}))
+    sums = two.epsilons["add-remove"]
+    assert sums["basic"] == 4.0 and sums["delta"] == 2e-5
+    assert sums["composed"] == pytest.approx(dp.epsilon(4.0, 0.3, 4, 2e-5), rel=1e-3)  # 2 runs of 2 steps
+    pac = [{"method": "paczero-rr", "private": True, "nats": n} for n in (0.1, 0.3, 0.0)]
+    both = ledger.total([*pac, *entries({}), {"method": "mezo", "private": False}])
+    assert (both.queries, both.largest_nats, both.sum_nats, both.without_promise) == (5, 0.3, pytest.approx(0.4), 1)
+
+
+def test_replace_one_and_pure_runs_have_their_own_totals():
+    replaced = ledger.total(entries({"adjacency": "replace-one"}, {"adjacency": "replace-one"}, {}))
+    assert set(replaced.epsilons) == {"add-remove", "replace-one"}
+    twice = dp.epsilon(4.0, 0.3, 4, 2e-5, "pld", "replace-one")
+    assert replaced.epsilons["replace-one"]["composed"] == pytest.approx(min(4.0, twice), rel=1e-3)
+    pure = ledger.total(entries(*[{"method": "dp-zo", "noise": "laplace"}] * 3))
+    assert pure.epsilons["add-remove"] == {"basic": 6.0, "delta": 0.0, "composed": 6.0}
+
+
+def test_mixed_noise_composes_below_the_sum():
+    runs = [dp.Run(4.0, 0.3, 2), dp.Run(3.0, 0.1, 50, "laplace")]
+    whole = dp.composed_epsilon(runs, 1e-5)
+    assert whole <= dp.epsilon(4.0, 0.3, 2, 5e-6) + dp.laplace_epsilon(3.0, 0.1, 50, 5e-6)
+    assert whole >= dp.epsilon(4.0, 0.3, 2, 1e-5)
+
+
+def test_the_command(file, tmp_path, monkeypatch, capsys):
+    def paclab(*words):
+        monkeypatch.setattr(sys, "argv", ["paclab", "ledger", *words])
+        cli.main()
+        return capsys.readouterr().out
+
+    assert "no universe was queried yet" in paclab()
+    for name, config in (("a", Config(**SMALL)), ("b", dp_config()), ("c", Config(**SMALL | {"seed": 5}))):
+        finetune.start(config, tmp_path / name, device="cpu", stop_at=1)
+    whole, one = paclab(), paclab("--pool", str(tmp_path / "b"))
+    assert whole.count("was queried") == 2 and one.count("was queried 2 times") == 1
+    assert "each run draws its own" in one and "epsilon (add-remove): 2 by adding up" in one
+    shown = json.loads(paclab("--json", "--pool", str(tmp_path / "c")))
+    assert [group["total"]["queries"] for group in shown.values()] == [1]
+
+
+def test_a_file_that_is_no_ledger_is_one_line(tmp_path):
+    (tmp_path / "notes").write_text("hello\n")
+    with pytest.raises(InputError, match="is no ledger"):
+        ledger.read(tmp_path / "notes")
