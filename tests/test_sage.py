@@ -6,11 +6,19 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 
+from paclab import releases
 from paclab.errors import InputError
 from paclab.finetune import Config
+from paclab.releases.base import Release, Released
+from paclab.releases.oracle import oracle
+from paclab.releases.secret import Secret
 from paclab.zo import rules, sage, update
+from paclab.zo.directions import Directions
+from paclab.zo.probe import Weights
 from paclab.zo.sage import Settings, UndetectableSignal, detection_floor
+from paclab.zo.train import Folder, Job, train
 
 FLOORS = [(1, .9, .32), (1, .99, .10), (16, .9, .081), (16, .99, .025), (64, .9, .041), (64, .99, .0125),
           (256, .9, .020), (256, .99, .006)]
@@ -74,6 +82,30 @@ def test_alpha_by_hand(gain):
     assert np.unique(trace["alpha"]).size > 4
 
 
+@pytest.mark.parametrize("gain", sage.GAINS)
+def test_the_factor_is_bounded_whatever_is_released(gain):
+    rng = np.random.default_rng(3)
+    for scale in (0.0, 1e-200, 1e-3, 1.0, 1e3, 1e100):
+        given = Settings(1.0, 4, 0.9, 3, 0.2, gain)
+        released = np.concatenate([np.full((3, 4), 5.0), scale * rng.standard_normal((40, 4)), np.zeros((5, 4))])
+        alpha = sage.trace(given, released.tolist())["alpha"]
+        assert (alpha[:3] == 1).all() and ((alpha >= 0.2) & (alpha <= 1)).all()
+        assert scale >= 1 or alpha[-1] == 0.2  # the signal is gone
+        assert scale <= 1 or alpha.min() == 1
+
+
+def test_the_reference_is_frozen_at_the_end_of_the_warmup():
+    given = Settings(1.0, 2, 0.5, 4)
+    rule, state, references = sage.sage(given), sage.init(), []
+    for t in range(12):
+        before = state
+        state, _ = rule.step(state, t, (3.0 + t, 1.0))
+        references.append(state.reference)
+        if t == 3:
+            assert state.reference == sage.observe(given, before, (6.0, 1.0))[1]
+    assert references[:3] == [None] * 3 and len(set(references[3:])) == 1
+
+
 def test_below_the_detection_floor_nothing_is_inferred_and_it_says_so():
     given = Settings(1.0, 16, 0.9, 20)
     rule, state = sage.sage(given), sage.init()
@@ -104,6 +136,48 @@ def test_state_is_constant_and_no_query_is_possible():
     assert list(inspect.signature(rule.step).parameters) == ["state", "t", "values"]
     with pytest.raises(AttributeError):
         state.average = 0.0  # and it is never changed in place
+
+
+def test_no_loss_is_evaluated_for_it(tmp_path):
+    """2 K evaluations a step with and without the rule, and the same noise: it costs no query and no budget."""
+    counts, released = {}, {}
+    for name in ("plain", "sage"):
+        given = Config(method="dp-aggzo", k=3, epsilon=2.0, clip=1.0, steps=6, pool=20, sampling=0.5, rule=name,
+                       accountant="rdp-published", study=True, warmup=None if name == "plain" else 2)
+        live, calls = {"a": torch.zeros(3)}, []
+
+        def losses(batch, live=live, calls=calls):
+            calls.append(1)
+            return np.full(20 if batch is None else len(batch), float((live["a"] - 1).square().sum()))
+
+        release, rule = rules.attach(given, releases.open_release(given, None, Secret.from_seed(0), None))
+        job = Job(losses, Weights(live), Directions(5), release, update.constant(0.01, 6), 6, 3, 1e-3, rule)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UndetectableSignal)
+            train(job, Folder(tmp_path / name))
+        counts[name], released[name] = len(calls), (release.public["noise_std"], release.guarantee)
+    assert counts["plain"] == counts["sage"] == 6 * 2 * 3 and released["plain"] == released["sage"]
+
+
+@pytest.mark.parametrize("gain", sage.GAINS)
+def test_the_oracle_twin_is_the_same_formula_on_the_true_energy(gain):
+    """E1 with ahat_t replaced by (1/K)|signal|^2, through the release that knows it."""
+    given, rng = Settings(0.5, 3, 0.8, 2, 0.15, gain), np.random.default_rng(4)
+    signals = [list(3 * 0.7**t * rng.standard_normal(3)) for t in range(15)]
+
+    def step(private, t, statistic):
+        return private, Released((1.0, 1.0, 1.0)), {"signal": signals[t]}
+
+    inner = Release("inner", "", True, lambda: None, step, lambda private, t, info: private)
+    twin = oracle(inner, sage.sage(given).step, sage.init, 0.5)
+    private, alphas = twin.init(), []
+    for t in range(15):
+        private, released, info = twin.step(private, t, None)
+        assert released.values == (info["alpha"],) * 3
+        alphas.append(info["alpha"])
+    levels = [math.sqrt(sum(v * v for v in row) / 3 + 0.25) for row in signals]
+    assert alphas == pytest.approx(by_hand(given, [[level] * 3 for level in levels]), rel=1e-9)
+    assert 0.15 <= min(alphas) < 0.5 and not twin.private
 
 
 def test_defaults():
