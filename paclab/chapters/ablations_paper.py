@@ -1,0 +1,81 @@
+"""Chapter 14 beside PACZero's ablation tables: our rows under the paper's keys, and the published rows.
+
+Knows the published tables and the chapter's results. No number of ours may be called a match: model and text differ.
+"""
+
+import numpy as np
+import pandas as pd
+
+from paclab.chapters import ablations_results as read
+from paclab.chapters import rows
+from paclab.chapters.ablations import PLATEAU, Variant
+from paclab.chapters.ablations_results import Results
+from paclab.notebook import tables
+
+TABLES = (*PLATEAU.values(), "Appendix clip-ablation-67b", "Appendix rank-ablation", "Appendix zpl-lr-sweep",
+          "Appendix ablation (mechanism decomposition)", "Appendix zpl-ft-ladder", "Appendix zpl-67b-ladder",
+          "Appendix zpl-67b-ft-ladder", "Appendix zpl-67b-ft-multiseed", "Appendix k-ablation",
+          "Appendix k-ablation-67b")
+ELSEWHERE = {"67b": "needs OPT-6.7B and a GPU"}
+NOTES = {"rate": "rates in units of the tuned one", "clip": "FT, not LoRA 6.7B", "ladder": "T in units of the base T",
+         "directions": "equal directions, not equal steps"}
+
+
+def _reason(r: Results, v: Variant) -> str:
+    steps = v.setting.get("steps", r.plan.steps)
+    extra = f"; {NOTES[v.study]}" if v.study in NOTES else ""
+    return f"0.9 M model, rotten tomatoes, {steps} steps: not OPT on SST-2{extra}"
+
+
+def our_rows(r: Results) -> pd.DataFrame:
+    """Our numbers under the paper's keys and in its units, each with the reason why it cannot be held against it."""
+    lines: list[dict] = []
+
+    def add(v: Variant, column: str, values: list[float], half: float = float("nan")) -> None:
+        lines.append({"paper": "paczero", "table": v.key[0], "row": v.key[1], "column": column,
+                      "value": float(np.mean(values)), "half_width": half, "seeds": len(values),
+                      "reason": _reason(r, v)})
+
+    for v in r.plan.variants():
+        if v.key is None:
+            continue
+        cells = r.of(v)
+        test = rows.interval(c.score for c in cells)
+        add(v, "test", [100 * c.score.mean() for c in cells], 100 * test.shown)
+        add(v, "dev", [100 * c.metrics[-1]["dev_score"] for c in cells])
+        if v.study in ("plateau", "clip", "rank", "rate", "ladder"):
+            add(v, "f", [100 * read.free_share(c) for c in cells])
+        if v.study == "plateau":
+            add(v, "actual MI", [c.infos[-1]["charged"] for c in cells])
+    return pd.DataFrame([*lines, *_range(r)])
+
+
+def _range(r: Results) -> list[dict]:
+    """The published range over fifteen budgets, when all of them were run with full fine-tuning."""
+    mine = [v for v in r.variants("plateau", "ft") if v.key]
+    if len(mine) < 15:
+        return []
+    test = [100 * np.mean([c.score.mean() for c in r.of(v)]) for v in mine]
+    f = [100 * np.mean([read.free_share(c) for c in r.of(v)]) for v in mine]
+    keys = {"test, lowest": min(test), "test, highest": max(test), "f, lowest": min(f), "f, highest": max(f)}
+    return [{"paper": "paczero", "table": PLATEAU["ft"], "row": "range over the 15 budgets", "column": column,
+             "value": value, "half_width": float("nan"), "seeds": len(r.of(mine[0])), "reason": _reason(r, mine[0])}
+            for column, value in keys.items()]
+
+
+def beside_the_paper(ours: pd.DataFrame, profile: str) -> pd.DataFrame:
+    """Every row of the paper's ablation tables with ours and the status, failing rows first."""
+    published = tables.load_published("paczero")
+    compared = rows.beside(ours, published[published["table"].isin(TABLES)], profile, ELSEWHERE)
+    return compared.rename(columns={"published": "published (empty: paper text unavailable)"})
+
+
+def summary(compared: pd.DataFrame) -> pd.DataFrame:
+    """One line a table: rows, how many have a published number, how many we ran, and their statuses."""
+    lines = []
+    for name, part in compared.groupby("table", sort=False):
+        known = part["published (empty: paper text unavailable)"].notna()
+        lines.append({"table": name, "numbers": len(part), "published number known": int(known.sum()),
+                      "run here": int(part["ours"].notna().sum()),
+                      "statuses": "; ".join(sorted(set(part["status"].str.partition(" (")[0])))})
+    return pd.DataFrame(lines)
