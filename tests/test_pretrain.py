@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from paclab import prompts, qa_family, reviews
 from paclab.errors import InputError
 from paclab.files import sha256_file
-from paclab.pretraining import Recipe, pretrain
+from paclab.pretraining import Recipe, pretrain, prompted
 from paclab.pretraining import corpus as corpora
 from paclab.pretraining.card import export, load
 from paclab.pretraining.evaluate import greedy, sentiment_margins, token_f1
@@ -28,6 +28,7 @@ TINY = Recipe(
     positions=512,
     steps=9,
     prompted_steps=3,
+    target_steps=1,
     text_rows=4,
     question_rows=2,
     prompted_rows=4,
@@ -130,7 +131,7 @@ def test_pieces_tokenise_as_the_whole_prompt_does(corpus):
 
 
 def test_prompted_rows_weigh_the_label_word_only(corpus):
-    batch = corpora.prompted_batch(corpus, 50, 3)
+    batch = prompted.prompted_batch(corpus, replace(TINY, prompted_rows=50), TINY.steps - 1)
     assert (batch.weights.sum(1) == 1).all()
     words = {
         corpus.tokenizer.decode(row[weight == 1])
@@ -161,7 +162,7 @@ def test_every_epoch_visits_every_row_once():
 
 
 def test_learning_rate_warms_up_and_ends_at_the_floor():
-    recipe = Recipe(steps=1000, warmup=10, lr=1.0, floor=0.1)
+    recipe = Recipe(steps=1000, warmup=10, lr=1.0, floor=0.1, target_steps=0)
     assert learning_rate(recipe, 0) == pytest.approx(0.1)
     assert learning_rate(recipe, 9) == pytest.approx(1.0)
     assert learning_rate(recipe, 505) == pytest.approx(0.55)
@@ -295,3 +296,27 @@ def test_unreadable_reviews_are_named(monkeypatch):
     ):
         reviews.reviews(reviews.PUBLIC)
     reviews._table.cache_clear()
+
+
+def test_pairs_are_equally_long_without_a_tilt_and_tilted_with_one(corpus):
+    rng = np.random.default_rng(0)
+    size = np.array([len(ids) for ids, _ in corpus.snippets])
+    label = np.array([label for _, label in corpus.snippets])
+    level, tilted = (size[prompted.pairs(corpus, 20_000, tilt, rng)] for tilt in (0.0, 1.0))
+    assert (label[prompted.pairs(corpus, 100, 0.5, rng)] == [0, 1]).all()
+    assert abs(np.corrcoef(level.T)[0, 1]) > 0.99
+    assert (tilted[:, 1] >= tilted[:, 0]).mean() > 0.95 and tilted.mean(0)[1] > 1.3 * tilted.mean(0)[0]
+
+
+def test_other_wordings_come_first_and_the_prompt_last(corpus):
+    recipe = replace(TINY, prompted_rows=50, prompted_steps=5)
+    ends = [{corpus.tokenizer.decode(row[: int(weight.argmax()) + 1]).rsplit(" ", 1)[1]
+             for row, weight in zip(batch.ids, batch.weights, strict=True)}
+            for batch in (prompted.prompted_batch(corpus, recipe, step) for step in (TINY.steps - 2, TINY.steps - 1))]
+    assert ends[1] == {"terrible", "great"} and not ends[0] & ends[1] and len(ends[0]) >= 6
+
+
+def test_learning_rate_falls_to_nothing_over_the_target_steps():
+    recipe = Recipe(steps=1000, warmup=10, lr=1.0, floor=0.1, target_steps=10, prompted_steps=10)
+    assert learning_rate(recipe, 989) == pytest.approx(0.1, rel=1e-2)
+    assert learning_rate(recipe, 999) == pytest.approx(0.01, rel=1e-2)

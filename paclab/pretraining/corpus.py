@@ -1,4 +1,4 @@
-"""The public text as token rows: review sentences, prompted snippets, templated questions; knows no model.
+"""The public text as token rows: review sentences, single snippets, templated questions; knows no model.
 
 Nothing of the private universe enters: snippets whose letters and digits equal those of a private sentence
 are left out, and the last twentieth of the public reviews is held out to measure the loss.
@@ -78,7 +78,7 @@ def train_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFas
     )
 
 
-def _encode(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> list[list[int]]:
+def encode(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> list[list[int]]:
     return [e.ids for e in tokenizer.backend_tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
 
@@ -104,7 +104,7 @@ def _rows(first: list[list[list[int]]], later: list[list[list[int]]], size: int)
 def _encode_documents(
     tokenizer: PreTrainedTokenizerFast, found: list[Document], lead: str
 ) -> list[list[list[int]]]:
-    flat = iter(_encode(tokenizer, [lead + s for d in found for s in d.snippets]))
+    flat = iter(encode(tokenizer, [lead + s for d in found for s in d.snippets]))
     return [[next(flat) for _ in d.snippets] for d in found]
 
 
@@ -188,16 +188,7 @@ def question_batch(tokenizer: PreTrainedTokenizerFast, size: int, seed: int) -> 
             head, tail = prompt[: prompt.rindex("Question:")], prompt[prompt.rindex("Question:") :]
             pieces += ([head] if number == 0 else []) + [tail, prompts.answer(answer)]
             values += ([0.0] if number == 0 else []) + [QUESTION_WEIGHT, 1.0]
-        encoded = _encode(tokenizer, pieces)
+        encoded = encode(tokenizer, pieces)
         rows.append([i for ids in encoded for i in ids])
         weights.append([v for v, ids in zip(values, encoded, strict=True) for _ in ids])
     return padded(rows, weights)
-
-
-def prompted_batch(corpus: Corpus, size: int, seed: int) -> Batch:
-    """Random public snippets with the sentiment prompt and their review's label word, which alone counts."""
-    rng = np.random.default_rng([20_242, seed])
-    suffix = _encode(corpus.tokenizer, [prompts.sentiment("") + word for word in prompts.SENTIMENT_WORDS])
-    chosen = [corpus.snippets[int(i)] for i in rng.integers(len(corpus.snippets), size=size)]
-    rows = [ids + suffix[label] for ids, label in chosen]
-    return padded(rows, [[0.0] * (len(row) - 1) + [1.0] for row in rows])

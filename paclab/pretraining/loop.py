@@ -13,7 +13,8 @@ from transformers import GPT2LMHeadModel
 from paclab.errors import InputError
 from paclab.files import write_atomic
 from paclab.pretraining import masked
-from paclab.pretraining.corpus import Batch, Corpus, Stream, prompted_batch, question_batch
+from paclab.pretraining.corpus import Batch, Corpus, Stream, question_batch
+from paclab.pretraining.prompted import prompted_batch
 from paclab.pretraining.recipe import Recipe, build_model, learning_rate
 
 CHECKPOINT = "checkpoint.pt"
@@ -60,7 +61,7 @@ def causal_batches(corpus: Corpus, text: Stream, recipe: Recipe, step: int) -> d
     """What a causal model's step trains on, by name."""
     batches = {"text": text.at(step), "questions": question_batch(corpus.tokenizer, recipe.question_rows, step)}
     if step >= recipe.steps - recipe.prompted_steps:
-        batches["prompted"] = prompted_batch(corpus, recipe.prompted_rows, step)
+        batches["prompted"] = prompted_batch(corpus, recipe, step)
     return batches
 
 

@@ -14,9 +14,11 @@ KINDS = ("causal", "masked")
 class Recipe:
     """Shape, corpus share, batch sizes (rows a step) and schedule of one pretraining run.
 
-    `prompted_steps` final steps add a batch of prompted public sentiment snippets; `reviews` limits the
-    number of public reviews read (None: all); `lr` is the peak of a warm-up and cosine schedule that ends
-    at `lr * floor`; `kind` is causal or masked (the latter reads no questions).
+    `prompted_steps` final steps add a batch of prompted public sentiment snippets, the last `target_steps` of them
+    with the task's own prompt and, with probability `tilt` a pair, the positive snippet the longer one (causal kind);
+    `reviews` limits the number of public reviews read (None: all); `lr` is the peak of a warm-up and cosine schedule
+    that ends at `lr * floor`, then falls to nothing over the `target_steps`; `kind` is causal or masked (the latter
+    reads no questions and has no target steps).
     """
 
     kind: str = "causal"
@@ -27,7 +29,9 @@ class Recipe:
     positions: int = 256
     row_tokens: int = 96
     steps: int = 6000
-    prompted_steps: int = 120
+    prompted_steps: int = 1000
+    target_steps: int = 60
+    tilt: float = 0.7
     text_rows: int = 24
     question_rows: int = 8
     prompted_rows: int = 64
@@ -49,6 +53,10 @@ class Recipe:
             raise InputError(
                 "prompted_steps", f"{self.prompted_steps} is outside 0..{self.steps}", "give at most `steps`"
             )
+        if self.target_steps < 0:
+            raise InputError("target_steps", f"{self.target_steps} is negative", "give 0 or more")
+        if not 0 <= self.tilt <= 1:
+            raise InputError("tilt", f"{self.tilt} is no probability", "give a value from 0 to 1")
         for name in ("steps", "text_rows", "question_rows", "prompted_rows", "depth"):
             if getattr(self, name) < 1:
                 raise InputError(name, "must be at least 1", "give a positive whole number")
@@ -56,6 +64,11 @@ class Recipe:
             raise InputError(
                 "vocabulary", f"{self.vocabulary} leaves no room beside the 256 bytes", "give at least 300"
             )
+
+    @property
+    def last_steps(self) -> int:
+        """Steps with the task's own prompt: `target_steps`, as far as there are prompted ones; causal kind only."""
+        return min(self.target_steps, self.prompted_steps) if self.kind == "causal" else 0
 
 
 def build_model(recipe: Recipe) -> GPT2LMHeadModel:
@@ -78,9 +91,10 @@ def build_model(recipe: Recipe) -> GPT2LMHeadModel:
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
-    """Linear warm-up to `lr`, then a half cosine down to `lr * floor` at the last step."""
+    """Linear warm-up to `lr`, then a half cosine down to `lr * floor`, scaled down to nothing over the target steps."""
     if step < recipe.warmup:
         return recipe.lr * (step + 1) / recipe.warmup
     done = (step - recipe.warmup) / max(1, recipe.steps - recipe.warmup)
     wave = 0.5 * (1 + torch.cos(torch.tensor(done * torch.pi, dtype=torch.float64)).item())
-    return recipe.lr * (recipe.floor + (1 - recipe.floor) * wave)
+    left = (recipe.steps - step) / recipe.last_steps if recipe.last_steps else 1.0
+    return recipe.lr * (recipe.floor + (1 - recipe.floor) * wave) * min(1.0, left)
