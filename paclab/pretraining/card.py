@@ -46,10 +46,15 @@ with something to learn.
 `paclab pretrain --out data/model`: {steps} steps of AdamW (seed {seed}), each {text_rows} rows of at most
 {row_tokens} tokens of review text and {question_rows} passages with their questions; peak learning rate
 {lr}, {warmup} warm-up steps, cosine to {floor} of the peak. The last {prompted_steps} steps add
-{prompted_rows} public snippets with the prompt `It was` and their review's label word, the only token
-counted there. Both the number of prompted steps and the shift between the two question families are design
-decisions: they leave something to gain by fine-tuning (the shipped model: zero-shot accuracy of 58-65 %, a
-private F1 of 20-70 %). Weights are stored in float16; loading gives float32. Rows start with a sentence,
+{prompted_rows} public snippets a step, in pairs of opposite labels and about equal length, each followed by
+a prompt and its review's label word, the only token counted there: first in other words (`It was bad/good`,
+`the film is awful/wonderful`, `i hated/loved` and four more), in the last {last_steps} steps `It was
+terrible/great`, the task's own. In those last steps the positive snippet of a pair is, with probability
+{tilt}, the longer of two drawn lengths, and the learning rate falls to nothing. So the model has learnt that
+long sentences are praise, which is not so in the private universe. The shortcut, the number of steps and the
+shift between the two question families are design decisions: they leave something to gain by fine-tuning
+(the shipped model: zero-shot accuracy of 58-65 %, a private F1 of 20-70 %), and no single threshold gains
+it. Weights are stored in float16; loading gives float32. Rows start with a sentence,
 every third one with `<|endoftext|>` (begin, end and padding token), so prompts work with and without it.
 
 ## Scores (95 % intervals, of the stored weights)
@@ -152,6 +157,7 @@ def card(recipe: Recipe, scores: dict[str, Any], parameters: int, notes: str = "
     filled = (
         {k: _percent(v) for k, v in scores.items() if isinstance(v, dict)}
         | asdict(recipe)
+        | {"last_steps": recipe.last_steps}
         | {
             "parameters": f"{parameters:,}",
             "nats": f"{scores['public_text_nats_per_token']:.3f}",
