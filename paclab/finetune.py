@@ -24,7 +24,7 @@ from paclab.errors import InputError, nearest
 from paclab.files import PRIVATE_FILE, sha256_json, write_atomic, write_json
 from paclab.privacy import consensus
 from paclab.releases.secret import REPRODUCIBLE, Secret
-from paclab.scoring import TOKEN_BUDGET
+from paclab.scoring import TOKEN_BUDGET, Scorer
 from paclab.sources import Splits, load_splits
 from paclab.zo import rules, transcript
 from paclab.zo.directions import Directions
@@ -177,7 +177,8 @@ def prepare(config: Config, secret: Secret, keys: dict | None = None, device: st
     settle(objective)
     release, rule = rules.attach(config, releases.open_release(config, membership, secret, directions))
     job = Job(objective.losses, weights, directions, release, schedule(config.schedule, config.learning_rate(),
-              config.steps), config.steps, config.k, config.mu, rule, copier(objective, weights))
+              config.steps), config.steps, config.k, config.mu, rule, copier(objective, weights),
+              stacker(objective) if config.track == "lora" else None)
     held_out = {name: _lazy(config.task, model, getattr(splits, name), options) for name in ("dev", "test")}
     record = {"keys": keys, "base_sha256": weights.digest(), "trainable": weights.count,
               "device": model.device.type, "guarantee": release.guarantee, "private": release.private,
@@ -208,6 +209,24 @@ def copier(objective, weights: Weights) -> Callable[[int], list[Copy]] | None:
         return made[:count]
 
     return copies
+
+
+def stacker(objective) -> Callable[[dict, np.ndarray], np.ndarray] | None:
+    """Losses of several adapters on one sampled batch, in shared passes of the base: float64 [copies, n]."""
+    scorer = objective.scorer
+    if not (type(scorer) is Scorer and hasattr(objective, "batches")):
+        return None
+
+    def losses(stacks: dict, batch: np.ndarray) -> np.ndarray:
+        copies = len(next(iter(stacks.values())))
+        scorer.copies = copies
+        try:
+            with lora.stacked(scorer.model, stacks):
+                return objective.losses(np.tile(batch, copies)).reshape(copies, len(batch))
+        finally:
+            scorer.copies = 1
+
+    return losses
 
 
 def _lazy(task: str, model: models.LanguageModel, records: list[dict], options: dict):

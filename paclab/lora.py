@@ -2,7 +2,8 @@
 
 The adapter stays in float32 whatever the base's dtype. On a float32 base it is folded into the map's weight at every
 pass (rank x width additions a row of the weight, against as many a token for a side branch); otherwise it is a side
-branch, since a half-precision weight would swallow it. A fused query-key-value map (GPT-2) gets one branch
+branch, since a half-precision weight would swallow it. Several adapters may share one pass of the base: `stacked`. A
+fused query-key-value map (GPT-2) gets one branch
 for its query block and one for its value block; in peft's format that is a single adapter of rank 2r whose B is
 block-structured, so the export is exact and every peft loader reads it.
 """
@@ -10,6 +11,7 @@ block-structured, so the export is exact and every peft loader reads it.
 import json
 import math
 import re
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -31,6 +33,7 @@ class Adapted(torch.nn.Module):
                  generator: torch.Generator):
         super().__init__()
         self.base, self.blocks, self.rank, self.scale = base, blocks, rank, alpha / rank
+        self.stacks: dict[str, torch.Tensor] = {}  # name -> [copies, ...]: one adapter for each part of the rows
         device = next(base.parameters()).device
         self.transposed = type(base).__name__ == "Conv1D"
         self.folds = base.weight.dtype == torch.float32 and (self.transposed or type(base) is torch.nn.Linear)
@@ -42,6 +45,8 @@ class Adapted(torch.nn.Module):
             self.register_parameter(f"B{i}", torch.nn.Parameter(b, requires_grad=False))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.stacks:
+            return self._stacked(x)
         if self.folds and x[..., 0].numel() >= min(self.base.weight.shape):
             return self._folded(x)
         out, wide = self.base(x), x.float()
@@ -57,6 +62,34 @@ class Adapted(torch.nn.Module):
         for i, block in enumerate(self.blocks):
             rows[block].addmm_(getattr(self, f"B{i}"), getattr(self, f"A{i}"), alpha=self.scale)
         return F.linear(x, rows, self.base.bias)
+
+
+    def _stacked(self, x: torch.Tensor) -> torch.Tensor:
+        """Adapter c on the c-th part of the rows; the base map once where all parts still carry the same input."""
+        copies = len(self.stacks["A0"])
+        parts = x.reshape(copies, -1, x.shape[-1]).float()  # [copies, tokens, width]
+        if torch.equal(parts[0, 0], parts[-1, 0]) and bool((parts[1:] == parts[:1]).all()):
+            out = self.base(x[: len(x) // copies]).repeat(copies, *[1] * (x.dim() - 1))
+        else:
+            out = self.base(x)
+        flat = out.view(copies, -1, out.shape[-1])
+        for i, block in enumerate(self.blocks):
+            low = torch.bmm(parts, self.stacks[f"A{i}"].transpose(1, 2))
+            flat[..., block] += (self.scale * torch.bmm(low, self.stacks[f"B{i}"].transpose(1, 2))).to(out.dtype)
+        return out
+
+
+@contextmanager
+def stacked(model: LanguageModel, stacks: dict[str, torch.Tensor]):
+    """Inside, rows are read in equal parts, each by its own adapter: name -> [copies, ...], as `attach` names them."""
+    adapters = [(name, m) for name, m in model.module.named_modules() if isinstance(m, Adapted)]
+    try:
+        for name, module in adapters:
+            module.stacks = {part: stacks[f"{name}.{part}"] for part, _ in module.named_parameters(recurse=False)}
+        yield
+    finally:
+        for _, module in adapters:
+            module.stacks = {}
 
 
 def _shape(module: torch.nn.Module) -> tuple[int, int] | None:

@@ -45,16 +45,20 @@ class Scorer:
         self.takes_positions = "position_ids" in inspect.signature(model.module.forward).parameters
         self.head_is_plain: bool | None = None  # proved on the first batch
         self.narrow: Narrow | None = None  # likewise
-        self._padded: tuple[list, list] | None = None
+        self._padded: tuple[tuple, list] | None = None
+        self.copies = 1  # the rows are so many repetitions of the same ones; a micro-batch holds the same of each
 
     def batches(self, rows: list[list[int]]) -> list["Batch"]:
         """Pad once; the result is reused at every step, and by all probes of a step that share their rows."""
-        if self._padded and self._padded[0] == rows:
+        if self._padded and self._padded[0] == (self.copies, rows):
             return self._padded[1]
         if any(len(row) == 0 for row in rows):
             raise InputError("records", "a record has no token", "drop empty texts")
-        groups = micro_batches([len(row) for row in rows], self.token_budget)
-        self._padded = rows, [Batch(rows, group, self.padding, self.model) for group in groups]
+        lengths = [len(row) for row in rows[: len(rows) // self.copies]]
+        groups = micro_batches(lengths, max(1, self.token_budget // self.copies))
+        count = len(rows) // self.copies
+        groups = [np.concatenate([group + c * count for c in range(self.copies)]) for group in groups]
+        self._padded = (self.copies, rows), [Batch(rows, group, self.padding, self.model) for group in groups]
         return self._padded[1]
 
     @torch.no_grad()

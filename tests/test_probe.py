@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from paclab.zo.directions import Directions
-from paclab.zo.probe import Weights, differences
+from paclab.zo.probe import Copy, Weights, all_differences, differences
 from paclab.zo.update import descend, linear, schedule
 
 
@@ -74,3 +74,47 @@ def test_schedules():
     assert lr(0) == 1e-3 and abs(lr(10) - 1e-7) < 1e-18 and abs(lr(5) - (1e-3 + 1e-7) / 2) < 1e-12
     with pytest.raises(ValueError, match="did you mean 'linear'"):
         schedule("liner", 1.0, 1)
+
+
+def quadratic(records=9):
+    """A toy with live tensors of its own at every call: (losses, live)."""
+    targets = torch.from_numpy(np.random.default_rng(5).normal(0, 1, (records, 6))).float()
+    live = {"a": torch.full((2,), 0.5), "b": torch.full((4,), -0.25)}
+
+    def losses(batch=None):
+        picked = targets if batch is None else targets[torch.from_numpy(batch)]
+        return (picked - torch.cat([live["a"], live["b"]])).pow(2).sum(1).double().numpy()
+
+    return losses, live
+
+
+@pytest.mark.parametrize("batch", [None, np.array([1, 4, 7])])
+def test_directions_side_by_side_give_the_same_bits(batch):
+    """On copies, in any order and by any number of threads, as one after another; the live tensors stay untouched."""
+    losses, live = quadratic()
+    weights, d = Weights(live), Directions(9)
+    plain = all_differences(losses, batch, weights, d, 2, 7, 1e-3)
+    assert plain.shape == (7, 9 if batch is None else 3)
+    made = []
+
+    def copies(count):
+        while len(made) < count:
+            made.append(Copy(*quadratic()))
+        return made[:count]
+
+    before = {name: tensor.clone() for name, tensor in live.items()}
+    for threads in (1, 2, 5):
+        torch.set_num_threads(threads)
+        assert np.array_equal(all_differences(losses, batch, weights, d, 2, 7, 1e-3, copies), plain)
+    assert len(made) == 5 and all(torch.equal(live[name], before[name]) for name in live)
+
+
+def test_directions_beyond_the_cache_are_drawn_again(monkeypatch):
+    losses, live = quadratic()
+    kept = all_differences(losses, None, Weights(live), Directions(9), 0, 5, 1e-3)
+    monkeypatch.setattr("paclab.zo.probe.CACHED_NUMBERS", 7)
+    weights = Weights(live)
+    for t in (0, 1, 0):
+        again = all_differences(losses, None, weights, Directions(9), t, 5, 1e-3)
+        assert sum(z.numel() for z in weights._kept.values()) <= 7
+    assert np.array_equal(again, kept)

@@ -19,7 +19,7 @@ from paclab.files import PRIVATE_FILE, private_dir, write_atomic
 from paclab.releases.base import Release
 from paclab.zo import transcript
 from paclab.zo.directions import Directions
-from paclab.zo.probe import Copy, Weights, all_differences
+from paclab.zo.probe import Copy, Weights, all_differences, stacked_differences
 from paclab.zo.update import PLAIN, Rule
 
 
@@ -36,6 +36,7 @@ class Job(NamedTuple):
     mu: float = 1e-3
     rule: Rule = PLAIN
     copies: Callable[[int], list[Copy]] | None = None  # independent models for probes side by side, on a CPU
+    stacked: Callable[[dict, np.ndarray], np.ndarray] | None = None  # losses of stacked adapters on a sampled batch
 
 
 class Busy(InputError):
@@ -140,6 +141,8 @@ def probe(job: Job, t: int) -> np.ndarray:
     batch = job.release.select(t)
     if batch is not None and len(batch) == 0:
         return np.zeros((job.k, 0))
+    if job.stacked and batch is not None:
+        return stacked_differences(job.stacked, batch, job.weights, job.directions, t, job.k, job.mu)
     return all_differences(job.losses, batch, job.weights, job.directions, t, job.k, job.mu, job.copies)
 
 
