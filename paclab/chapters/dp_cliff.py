@@ -1,0 +1,204 @@
+"""Runs of chapter 21: differentially private zeroth-order training over epsilon, searched once or at every epsilon.
+
+A family is a method with its number of directions K; all families cost the same forward passes (T = probes / K).
+    AS_PUBLISHED   one learning rate and one clip for every epsilon and every K: those that the search picks for the
+                   largest K at the epsilon nearest to 2, as the in-house scripts reuse DP-AggZO's published point
+    SEARCHED       the best of the same number of trials at every epsilon, on search seeds that are not reported
+PACZero rows are chapter 13's runs. Knows finished study-mode cells; draws nothing and prints no table.
+"""
+
+import dataclasses
+import itertools
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from paclab.chapters import rows
+from paclab.chapters import sentiment_table as sentiment
+from paclab.chapters.rows import Interval, Recipe, Reference
+from paclab.errors import InputError
+from paclab.experiments import Cell, run_cells
+from paclab.finetune import Config
+from paclab.releases import METHODS
+from paclab.releases import dp as dp_release
+from paclab.sweep import Tuned, tune
+
+AS_PUBLISHED, SEARCHED = "one setting for all", "searched per ε"
+HOWS = (AS_PUBLISHED, SEARCHED)
+REFERENCE = 2.0  # the epsilon whose setting is reused
+SEARCH_SEED = 1000  # search seeds start here: none of them is reported
+PER = ("method", "k", "epsilon")
+PACZERO_ROWS = ("mezo", "mi-0.33", "mi-0.68", "rr-0.33", "rr-0.68", "zpl-coin", "zpl-skip")
+
+
+class Family(NamedTuple):
+    """A method with its K, and the promises it is run at."""
+
+    key: str
+    name: str
+    method: str
+    k: int
+    epsilons: tuple[float, ...]
+    noise: str = "gaussian"
+    hows: tuple[str, ...] = HOWS
+
+
+class Plan(NamedTuple):
+    """What a profile runs."""
+
+    epsilons: list[float]
+    directions: list[int]  # values of K of DP-AggZO
+    laplace: list[float]  # pure promises of DP-ZO with Laplace noise
+    probes: int  # directions of each run, over an expected batch of 64: T * K
+    rates: list[float]  # multiples of the package's learning rate
+    clips: list[float]  # multiples of the package's clip
+    seeds: list[int]
+    search_seeds: list[int]
+    search_dev: int
+    paczero: list[str]  # rows of chapter 13
+    paczero_steps: int
+    pool: int = 1000
+    held_out: int | None = None
+    dev: int = 500
+    model: str = "embedded"
+
+    @property
+    def families(self) -> list[Family]:
+        """DPZero, DP-AggZO at each K, and DP-ZO with Laplace noise."""
+        found = [Family("dpzero", "DPZero, K = 1", "dpzero", 1, tuple(self.epsilons))]
+        found += [Family(f"aggzo-{k}", f"DP-AggZO, K = {k}", "dp-aggzo", k, tuple(self.epsilons))
+                  for k in self.directions]
+        if self.laplace:
+            found.append(Family("laplace", "DP-ZO, Laplace (δ = 0)", "dp-zo", 1, tuple(self.laplace), "laplace",
+                                (SEARCHED,)))
+        return found
+
+    @property
+    def trials(self) -> int:
+        """Settings tried per family and epsilon."""
+        return len(self.rates) * len(self.clips)
+
+    @property
+    def reference(self) -> float:
+        """The epsilon whose setting is reused everywhere: the one nearest to 2."""
+        return min(self.epsilons, key=lambda e: abs(math.log(e / REFERENCE)))
+
+    def left_out(self) -> str:
+        """What this plan leaves out of the desk table, in one sentence."""
+        gone = [f"ε {e:g}" for e in (0.2, 0.3, 0.5, 1.0, 2.0, 6.0) if e not in self.epsilons]
+        gone += [f"K = {k}" for k in (4, 16) if k not in self.directions]
+        gone += [] if self.laplace else ["DP-ZO with Laplace noise"]
+        gone += [sentiment.ROWS[key].name for key in PACZERO_ROWS if key not in self.paczero]
+        gone += [f"{5 - len(self.seeds)} of 5 seeds"] if len(self.seeds) < 5 else []
+        return f"Left out here, present in the desk profile: {'; '.join(gone)}." if gone else "Nothing left out."
+
+
+def plan_of(*, epsilons, directions, laplace, probes, rates, clips, seeds, search_seeds, search_dev, paczero,
+            paczero_steps, pool, held_out, model, seed) -> Plan:
+    """The plan that the chapter's parameters ask for; raises InputError for one that cannot show a cliff."""
+    if len(set(epsilons)) != len(epsilons) or len(epsilons) < 2:
+        raise InputError("epsilons", f"{epsilons} do not make a curve", "give two or more different values")
+    if len(set(rates)) < 2:
+        raise InputError("rates", f"{rates} is no search", "give two or more different multiples")
+    if "zpl-coin" not in paczero:
+        raise InputError("paczero", "lacks zpl-coin, the row that the paper holds against DP", "add it")
+    if max(directions) > probes:
+        raise InputError("directions", f"K = {max(directions)} takes more than the {probes} probes of a run",
+                         "raise probes, or take a smaller K")
+    if seed + seeds > SEARCH_SEED:
+        raise InputError("seed", f"reaches the search seeds from {SEARCH_SEED} on", "take a smaller one")
+    return Plan(sorted(epsilons), list(directions), sorted(laplace), probes, rates, clips,
+                [seed + i for i in range(seeds)], [SEARCH_SEED + seed + i for i in range(search_seeds)], search_dev,
+                list(paczero), paczero_steps, pool, held_out or None, model=model)
+
+
+def config(plan: Plan, family: Family, epsilon: float, recipe: Recipe, seed: int) -> Config:
+    """Settings of one reported run; the learning rate is constant, as in the published codes."""
+    return Config(method=family.method, k=family.k, epsilon=epsilon, steps=rows.equal_steps(plan.probes, family.k),
+                  noise=family.noise, lr=recipe.lr, clip=recipe.clip, schedule="constant", seed=seed, pool=plan.pool,
+                  dev=plan.dev, test=plan.held_out, model=plan.model, study=True)
+
+
+def search(plan: Plan) -> list[Config]:
+    """Every trial of the search: the same grid, in multiples of the package's settings, for every family."""
+    found = []
+    for family in plan.families:
+        lr, clip = rows.recipe(family.method, "ft", family.k)
+        for epsilon in family.epsilons:
+            for rate, factor in itertools.product(plan.rates, plan.clips):
+                trial = config(plan, family, epsilon, Recipe(lr * rate, clip * factor), 0)
+                found += [dataclasses.replace(trial, dev=plan.search_dev, seed=s) for s in plan.search_seeds]
+    return found
+
+
+class Results(NamedTuple):
+    """Everything the chapter shows; cells and references in seed order."""
+
+    plan: Plan
+    tuned: Tuned
+    picked: dict[tuple[str, float], Recipe]  # (family, epsilon) -> what the search found
+    reused: Recipe  # the one setting for all
+    cells: dict[tuple[str, str, float], list[Cell]]  # (how, family, epsilon)
+    paczero: dict[str, list[Cell]]  # rows of chapter 13
+    zero: list[Reference]
+
+    def curve(self, how: str, family: Family) -> list[Interval]:
+        """Accuracy over zero-shot at each of the family's epsilons, a share."""
+        return [rows.gain(self.cells[how, family.key, e], self.zero) for e in family.epsilons]
+
+    def paczero_gain(self, key: str) -> Interval:
+        """Accuracy of a row of chapter 13 over zero-shot, a share."""
+        return rows.gain(self.paczero[key], self.zero)
+
+
+def picks(plan: Plan, tuned: Tuned) -> tuple[dict[tuple[str, float], Recipe], Recipe]:
+    """The search's setting of every (family, epsilon), and the one that is reused: largest K, epsilon nearest 2."""
+    def best(family: Family, epsilon: float) -> Recipe:
+        config = tuned.best[family.method, family.k, epsilon]
+        return Recipe(config.learning_rate(), config.clip)
+
+    picked = {(f.key, e): best(f, e) for f in plan.families for e in f.epsilons}
+    return picked, picked[f"aggzo-{max(plan.directions)}", plan.reference]
+
+
+def reported(plan: Plan, picked: dict[tuple[str, float], Recipe], reused: Recipe) -> dict[tuple, Config]:
+    """(how, family, epsilon, seed) -> settings of every reported run."""
+    return {(how, f.key, e, s): config(plan, f, e, reused if how == AS_PUBLISHED else picked[f.key, e], s)
+            for s in plan.seeds for how in HOWS for f in plan.families if how in f.hows for e in f.epsilons}
+
+
+def experiment(plan: Plan, root: Path, jobs: int | None = None) -> Results:
+    """Search, then run what is reported; every run is cached under `root` and an interrupted one goes on."""
+    tuned = tune(search(plan), root, per=PER, jobs=jobs, watch=rows.watcher("search, on seeds that are not reported"))
+    picked, reused = picks(plan, tuned)
+    wanted = reported(plan, picked, reused)
+    others = sentiment.plan_of(rows=plan.paczero, tracks=["ft"], seeds=len(plan.seeds), steps=plan.paczero_steps,
+                               pool=plan.pool, held_out=plan.held_out or 0, dev=plan.dev, model=plan.model,
+                               seed=plan.seeds[0])
+    beside = {(key, s): sentiment.config(others, s, "ft", key) for s, _, key in others.runs()}
+    cells = run_cells([*beside.values(), *wanted.values()], root, jobs=jobs, watch=rows.watcher("reported runs"))
+    grouped: dict[tuple[str, str, float], list[Cell]] = {}
+    for (how, key, epsilon, _), cell in zip(wanted, cells[len(beside):], strict=True):
+        grouped.setdefault((how, key, epsilon), []).append(cell)
+    paczero: dict[str, list[Cell]] = {}
+    for (key, _), cell in zip(beside, cells, strict=False):
+        paczero.setdefault(key, []).append(cell)
+    zero = [rows.zero_shot(cell.config) for cell in paczero["zpl-coin"]]
+    return Results(plan, tuned, picked, reused, grouped, paczero, zero)
+
+
+def forwards(config: Config) -> int:
+    """Expected forward passes of single records over the whole run: two for each record and direction."""
+    each = config.pool if not METHODS[config.method].differential else dp_release.rate(config) * config.pool
+    return round(2 * each * config.k * config.steps)
+
+
+def signal_to_noise(cells: list[Cell]) -> float:
+    """Power of the clipped sums over the power of the noise that was added, mean over steps and seeds (study mode).
+
+    The sums hold the random batch's own variance too, so this is what one step could follow at best.
+    """
+    return float(np.mean([np.mean(np.square(i["signal"])) / c.run["release"]["noise_std"] ** 2
+                          for c in cells for i in c.infos]))
