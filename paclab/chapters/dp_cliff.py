@@ -61,7 +61,7 @@ class Plan(NamedTuple):
     paczero_steps: int
     pool: int = 1000
     held_out: int | None = None
-    dev: int = 500
+    dev: int = 2000
     model: str = "embedded"
 
     @property
@@ -96,7 +96,7 @@ class Plan(NamedTuple):
 
 
 def plan_of(*, epsilons, directions, laplace, probes, rates, clips, seeds, search_seeds, search_dev, paczero,
-            paczero_steps, pool, held_out, model, seed) -> Plan:
+            paczero_steps, pool, held_out, dev, model, seed) -> Plan:
     """The plan that the chapter's parameters ask for; raises InputError for one that cannot show a cliff."""
     if len(set(epsilons)) != len(epsilons) or len(epsilons) < 2:
         raise InputError("epsilons", f"{epsilons} do not make a curve", "give two or more different values")
@@ -111,7 +111,7 @@ def plan_of(*, epsilons, directions, laplace, probes, rates, clips, seeds, searc
         raise InputError("seed", f"reaches the search seeds from {SEARCH_SEED} on", "take a smaller one")
     return Plan(sorted(epsilons), list(directions), sorted(laplace), probes, rates, clips,
                 [seed + i for i in range(seeds)], [SEARCH_SEED + seed + i for i in range(search_seeds)], search_dev,
-                list(paczero), paczero_steps, pool, held_out or None, model=model)
+                list(paczero), paczero_steps, pool, held_out or None, dev, model)
 
 
 def config(plan: Plan, family: Family, epsilon: float, recipe: Recipe, seed: int) -> Config:
