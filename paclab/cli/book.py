@@ -22,26 +22,27 @@ def register(app: typer.Typer) -> None:
 
 
 def list_chapters() -> None:
-    """Every chapter: its question, minutes per profile (declared, and measured here), its state."""
-    from paclab.notebook.book import PROFILES, load_book
+    """Every chapter: minutes declared and of the last run here, its state and its question.
+
+    States: up to date, stale (something changed since), failed, shipped (its figures and tables came with paclab
+    and were made elsewhere), never run.
+    """
+    from paclab.notebook.book import load_book
     from paclab.notebook.runner import read_ledger, status
 
-    book = load_book()
-    print(
-        f"{'chapter':<22} {'quick min':>10} {'here':>6} {'MB':>6} {'desk min':>9}  "
-        f"{'quick':<12} {'desk':<16} question"
-    )
-    ledgers = {profile: read_ledger(book.root, profile) for profile in PROFILES}
+    book, profiles = load_book(), ("quick", "desk")
+    ledgers = {profile: read_ledger(book.root, profile) for profile in profiles}
+    columns = "".join(f"  {profile + ' min':>9} {'here':>6}  {'state':<15}" for profile in profiles)
+    print(f"{'chapter':<22}{columns}{'MB':>5}  question")
     for chapter in book.chapters.values():
-        here = ledgers["quick"].get(chapter.id, {})
-        spent = f"{here['seconds'] / 60:.1f}" if here else "-"
-        peak = f"{here['peak_mb']:.0f}" if here else "-"
-        declared = [f"{chapter.minutes[p]:g}" if p in chapter.minutes else "-" for p in ("quick", "desk")]
-        states = [status(book, chapter, p) for p in ("quick", "desk")]
-        print(
-            f"{chapter.id:<22} {declared[0]:>10} {spent:>6} {peak:>6} {declared[1]:>9}  "
-            f"{states[0]:<12} {states[1]:<16} {chapter.question}"
-        )
+        line = f"{chapter.id:<22}"
+        for profile in profiles:
+            declared = f"{chapter.minutes[profile]:g}" if profile in chapter.minutes else "-"
+            here = ledgers[profile].get(chapter.id, {})
+            spent = f"{here['seconds'] / 60:.1f}" if here else "-"
+            line += f"  {declared:>9} {spent:>6}  {status(book, chapter, profile):<15}"
+        peaks = [ledgers[profile][chapter.id]["peak_mb"] for profile in profiles if chapter.id in ledgers[profile]]
+        print(line + (f"{max(peaks):5.0f}" if peaks else f"{'-':>5}") + f"  {chapter.question}")
 
 
 def run(
@@ -95,14 +96,37 @@ def lint(ids: Annotated[list[str] | None, typer.Argument(help="chapters; all whe
     print("notebooks: clean")
 
 
-def report(profile: Profile = "desk") -> None:
-    """The papers' numbers beside ours, failing rows first; also as CSV, Markdown and LaTeX under figures/."""
+def report(
+    profile: Profile = "desk",
+    paper: Annotated[list[str] | None, typer.Option(help="only these papers; may be repeated")] = None,
+    table: Annotated[str, typer.Option(help="only tables whose name has this in it")] = "",
+    chapter: Annotated[str, typer.Option(help="only the papers' tables this chapter gives numbers to")] = "",
+    status: Annotated[
+        list[str] | None, typer.Option(help="differs, close, match, 'not run', 'not comparable'; may be repeated")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="list every row, not the counts and failing rows only")] = False,
+    csv: Annotated[Path | None, typer.Option(help="write the chosen rows, every digit")] = None,
+    latex: Annotated[Path | None, typer.Option(help="write the chosen rows as a booktabs table")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="write the chosen rows as a Markdown table")] = None,
+) -> None:
+    """The papers' numbers beside ours: counts of every status first, then the failing rows."""
+    from paclab.files import write_atomic
+    from paclab.notebook import formats
+    from paclab.notebook import report as made
     from paclab.notebook.book import PROFILES, load_book
-    from paclab.notebook.report import write_report
 
     if profile not in PROFILES:
         raise InputError("profile", f"{profile!r} is not a profile", f"choose one of: {', '.join(PROFILES)}")
-    print(write_report(load_book(), profile))
+    book, words = load_book(), tuple(word.replace("-", " ") for word in status or ())
+    filters = made.Filters(tuple(paper or ()), table, chapter, words)
+    chosen = made.select(made.build_report(book, profile), book, filters)
+    print(made.text(chosen, profile, everything=every, narrowed=any(filters)))
+    shown, title = made.as_shown(chosen), f"Published and measured numbers, {profile} profile"
+    for path, content in ((csv, formats.to_csv(chosen)), (latex, formats.to_latex(shown, title)),
+                          (markdown, formats.to_markdown(shown))):
+        if path is not None:
+            write_atomic(path, content)
+            print(f"{len(chosen)} rows written to {path}")
 
 
 def parse_settings(pairs: list[str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from paclab.files import sha256_file, write_atomic, write_json
 from paclab.notebook.book import Book, Chapter
+from paclab.notebook.provenance import notebook_hash
 from paclab.notebook.worker import read_record
 
 KEPT = (".png", ".csv", ".tex", ".md", ".json")
@@ -76,6 +77,17 @@ def is_published(book: Book, chapter: Chapter, profile: str, folder: Path) -> bo
         return False
     target = book.root / "figures" / profile / chapter.id
     return all((target / n).is_file() and sha256_file(target / n) == digest for n, digest in wanted.items())
+
+
+def shipped(book: Book, chapter: Chapter, profile: str) -> str:
+    """`shipped` when figures/ holds a chapter's artefacts as its manifest lists them, `shipped, older` when its
+    notebook was edited since; empty when they are missing or altered."""
+    entry = read_manifest(book.root, profile).get(chapter.id)
+    target = book.root / "figures" / profile / chapter.id
+    if entry is None or not all((target / name).is_file() and sha256_file(target / name) == artefact["sha256"]
+                                for name, artefact in entry["artefacts"].items()):
+        return ""
+    return "shipped" if entry["notebook"] == notebook_hash(book.notebook(chapter)) else "shipped, older"
 
 
 def _artefact(path: Path, record: dict[str, Any], chapter: Chapter) -> dict[str, Any]:

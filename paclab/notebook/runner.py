@@ -92,7 +92,8 @@ def up_to_date(book: Book, chapter: Chapter, given: Mapping[str, Any]) -> bool:
 
 
 def status(book: Book, chapter: Chapter, profile: str) -> str:
-    """up to date, stale, failed, never run, or `no <profile>`."""
+    """up to date, stale, failed, shipped (made elsewhere, unchanged since), shipped, older, never run, or
+    `no <profile>`."""
     if profile not in chapter.minutes:
         return f"no {profile} profile"
     if not book.notebook(chapter).is_file():
@@ -102,7 +103,7 @@ def status(book: Book, chapter: Chapter, profile: str) -> str:
         return "failed"
     if up_to_date(book, chapter, {"profile": profile}):
         return "up to date"
-    return "stale" if last else "never run"
+    return "stale" if last else publish.shipped(book, chapter, profile) or "never run"
 
 
 def ledger_path(root: Path, profile: str) -> Path:
