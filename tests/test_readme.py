@@ -1,5 +1,6 @@
 """The README tells the truth: its commands, chapters, files and papers exist."""
 
+import json
 import re
 import shlex
 import tomllib
@@ -9,6 +10,7 @@ import pytest
 import typer
 
 from paclab import cli
+from paclab.chapters import sizing
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -44,3 +46,18 @@ def test_named_files_exist():
     for link in re.findall(r"\]\(([^)#]+)\)", README):
         assert link.startswith("http") or (ROOT / link).exists(), link
     assert all(number in README for number in ("2605.06505", "2608.03277", "2609.05676", "2604.07238"))
+
+
+def test_the_formula_of_chapter_00_counts_three_times_what_the_embedded_model_needs():
+    """As its text says: embedding tables are looked up, and the last layer is computed where it is read only."""
+    counted = json.loads((ROOT / "benchmarks" / "results" / "step.json").read_text())
+    flop = sizing.step_cost(counted["parameters"], counted["pool"], counted["tokens"] / counted["pool"]).flop
+    assert 2.5 < flop / 1e9 / counted["gflop_needed"] < 4
+    config = json.loads((ROOT / "data" / "model" / "config.json").read_text())
+    tables = (config["vocab_size"] + config["n_positions"]) * config["n_embd"]
+    assert 0.5 < tables / counted["parameters"] < 0.7
+    multiplied = flop * (1 - tables / counted["parameters"]) / 1e9
+    assert multiplied == pytest.approx(counted["gflop_plain"], rel=0.1)  # the rest is attention
+    vocabulary, positions, width, layers = 50272, 2050, 2048, 24  # OPT-1.3B
+    needed = 12 * width**2 * layers - 10 * width**2  # the last layer keeps keys and values everywhere
+    assert needed / (needed + 10 * width**2 + (vocabulary + positions) * width) == pytest.approx(0.9, abs=0.02)

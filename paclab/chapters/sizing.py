@@ -1,6 +1,7 @@
 """What a zeroth-order step costs, from a handful of numbers, and how fast this machine is.
 
-Knows the two-forward-passes rule. Does not know any model; its numbers are estimates within a factor of two.
+Knows the two-forward-passes rule. Does not know any model: all parameters count as multiplied,
+so a model that is mostly embedding tables costs less (the embedded one about a third; `benchmarks/step.py` counts).
 """
 
 import time
