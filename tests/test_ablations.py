@@ -183,6 +183,8 @@ def test_captured_signal_by_hand():
     assert read.captured(run("sign", [1, -1], [2.0, -3.0])) == 1
     assert read.captured(run("sign", [1, 1], [2.0, -3.0])) == pytest.approx(-0.2)
     assert np.isnan(read.captured(run("mezo", [2.0, -3.0], [2.0, -3.0])))
+    blind = run("random-sign", [1, 1], [0.0, 0.0])
+    assert np.isnan(read.captured(blind._replace(infos=[{"released": [1]}, {"released": [1]}])))
 
 
 def test_prediction_ends_at_the_free_share_and_grows():

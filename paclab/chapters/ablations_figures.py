@@ -162,9 +162,11 @@ def studies(r: Results, names: list[str]) -> Any:
 
 
 def _shares(ax: Any, captured: list[float], free: list[float], y: float) -> None:
-    ax.plot([np.mean(captured)], [y], marker="D", color=plots.PALETTE[0], linestyle="none", markersize=6)
-    ax.plot([np.mean(free)], [y], marker="o", markerfacecolor="white", markeredgecolor=plots.INK, markeredgewidth=1.2,
-            linestyle="none", markersize=6)
+    if np.isfinite(np.mean(captured)):
+        ax.plot([np.mean(captured)], [y], marker="D", color=plots.PALETTE[0], linestyle="none", markersize=6)
+    if np.isfinite(np.mean(free)):
+        ax.plot([np.mean(free)], [y], marker="o", markerfacecolor="white", markeredgecolor=plots.INK,
+                markeredgewidth=1.2, linestyle="none", markersize=6)
 
 
 def halves_law(r: Results) -> Any:

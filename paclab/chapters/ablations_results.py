@@ -97,8 +97,8 @@ def _correlation(bit: dict) -> float:
 
 
 def captured(cell: Cell) -> float:
-    """The captured signal of a run that releases signs (NaN for one that releases real numbers)."""
-    if cell.config.method in ("mezo", "raw-half"):
+    """The captured signal of a run that releases signs (NaN for real numbers, and where no record was probed)."""
+    if cell.config.method in ("mezo", "raw-half", "random-sign"):
         return float("nan")
     value = np.array([v for info in cell.infos for v in info["released"]])
     read = bits(cell)
