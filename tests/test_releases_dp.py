@@ -445,6 +445,8 @@ BAD = [
     (["--epsilon", "2", "--sampling", "1.2"], "--sampling: 1.2"),
     (["--epsilon", "2", "--clip", "0"], "--clip: 0.0 is not a positive number"),
     (["--epsilon", "2", "--k", "0"], "--k: 0 is not positive"),
+    (["--epsilon", "1e-6", "--steps", "1000", "--sampling", "1", "--delta", "1e-12", "--accountant", "rdp"],
+     "--epsilon: 1e-06 cannot be met at delta 1e-12 by any multiplier"),
     (["--epsilon", "2", "--accountant", "prv"], "--accountant: 'prv' is unknown"),
     (["--epsilon", "2", "--adjacency", "swap"], "--adjacency: 'swap' is unknown"),
     (["--epsilon", "2", "--accountant", "rdp", "--adjacency", "replace-one"], "--accountant: rdp does not account"),

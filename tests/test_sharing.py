@@ -65,3 +65,15 @@ def test_folded_and_side_branch_adapters_agree():
                 assert module.folds
                 module.folds = False
         assert torch.allclose(model.module(ids).logits, folded, atol=1e-4)
+
+
+@pytest.mark.parametrize("track", ["ft", "lora"])
+def test_a_resumed_run_shares_the_same_work(track, tmp_path):
+    """Stopped after any step and resumed with other threads: the public and the private files are the same bytes."""
+    config = Config(**SMALL, track=track)
+    finetune.start(config, tmp_path / "whole", device="cpu")
+    finetune.start(config, tmp_path / "parts", device="cpu", stop_at=2)
+    torch.set_num_threads(2)
+    finetune.resume(tmp_path / "parts")
+    for name in ("run.json", "transcript.txt", "test.npy", "private/ledger.jsonl"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
