@@ -51,6 +51,19 @@ def matmul_rate(shapes, tokens: int = 4096) -> float:
     return total / seconds(lambda: [x @ w for x, w in pairs], 15)
 
 
+def forward_work(model, scorer, batches) -> tuple[float, float]:
+    """FLOP of one forward pass over these batches: of all positions, and without those that nobody reads."""
+    shapes = linear_shapes(model.module)
+    tokens, rows = sum(int(b.lengths.sum()) for b in batches), sum(len(b.lengths) for b in batches)
+    narrowed = sum(p.numel() for part in scorer.narrow.block.children() if part._forward_pre_hooks
+                   for p in part.parameters() if p.dim() == 2)
+    lengths = torch.cat([b.lengths for b in batches]).double()
+    attention = 2 * len(scorer.narrow.stack) * model.module.config.hidden_size * float(
+        (lengths * (lengths + 1) / 2).sum())
+    plain = 2 * (tokens * sum(a * b for a, b in shapes) + attention)
+    return plain, plain - 2 * narrowed * (tokens - rows)
+
+
 def plain_loop(model, records):
     """A first version of the losses: everything a library gives by default."""
     texts = [prompts.sentiment(r["sentence"]) for r in records]
@@ -82,13 +95,7 @@ def main() -> None:
     padded = sum(b.ids.numel() for b in objective.batches)
     shapes = linear_shapes(model.module)
     objective.losses()  # proves what may be skipped
-    narrowed = sum(p.numel() for part in objective.scorer.narrow.block.children() if part._forward_pre_hooks
-                   for p in part.parameters() if p.dim() == 2)
-    blocks = len(objective.scorer.narrow.stack)
-    lengths = torch.cat([b.lengths for b in objective.batches]).double()
-    attention = 2 * blocks * model.module.config.hidden_size * float((lengths * (lengths + 1) / 2).sum())
-    plain_work = 2 * 2 * (tokens * sum(a * b for a, b in shapes) + attention)
-    work = plain_work - 2 * 2 * narrowed * (tokens - len(records))
+    plain_work, work = (2 * flop for flop in forward_work(model, objective.scorer, objective.batches))
     weights, directions = Weights(models.trainable(model.module)), Directions(1)
     plain = plain_loop(model, records)
     step_at = iter(range(10**6))
