@@ -50,7 +50,8 @@ with something to learn.
 a prompt and its review's label word, the only token counted there: first in other words (`It was bad/good`,
 `the film is awful/wonderful`, `i hated/loved` and four more), in the last {last_steps} steps `It was
 terrible/great`, the task's own. In those last steps the positive snippet of a pair is, with probability
-{tilt}, the longer of two drawn lengths, and the learning rate falls to nothing. So the model has learnt that
+{tilt}, the longer of two drawn lengths, the shortest quarter of the snippets is left out, and the learning
+rate falls to nothing. So the model has learnt that
 long sentences are praise, which is not so in the private universe. The shortcut, the number of steps and the
 shift between the two question families are design decisions: they leave something to gain by fine-tuning
 (the shipped model: zero-shot accuracy of 58-65 %, a private F1 of 20-70 %), and no single threshold gains

@@ -23,6 +23,7 @@ WORDINGS = (
     (" one word :", " worst", " best"),
     (" verdict :", " poor", " excellent"),
 )
+SHORTEST = 0.25  # the target steps leave out this share of the snippets, few of which are whole sentences
 
 
 @lru_cache(maxsize=1)
@@ -33,10 +34,11 @@ def _by_length(lengths: tuple[int, ...], labels: tuple[int, ...]) -> tuple[np.nd
     return order[label[order] == 0], order[label[order] == 1]
 
 
-def pairs(corpus: Corpus, size: int, tilt: float, rng: np.random.Generator) -> np.ndarray:
+def pairs(corpus: Corpus, size: int, tilt: float, rng: np.random.Generator, shortest: float = 0.0) -> np.ndarray:
     """Sentence numbers [size // 2, 2]: a negative and a positive one of equal rank by length among their label.
 
-    With probability `tilt` two ranks are drawn and the positive sentence takes the larger.
+    Ranks below `shortest` are left out. With probability `tilt` two ranks are drawn and the positive sentence takes
+    the larger.
     """
     groups = _by_length(tuple(len(ids) for ids, _ in corpus.snippets), tuple(label for _, label in corpus.snippets))
     ranks = np.repeat(rng.random((size // 2, 1)), 2, axis=1)
@@ -44,6 +46,7 @@ def pairs(corpus: Corpus, size: int, tilt: float, rng: np.random.Generator) -> n
     tilted = rng.random(size // 2) < tilt
     ranks[tilted, 1] = second[tilted]
     ranks.sort(axis=1)
+    ranks = shortest + (1 - shortest) * ranks
     return np.stack([group[(ranks[:, label] * len(group)).astype(int)] for label, group in enumerate(groups)], axis=1)
 
 
@@ -53,7 +56,8 @@ def prompted_batch(corpus: Corpus, recipe: Recipe, step: int) -> Batch:
     final = step >= recipe.steps - recipe.last_steps
     wordings = ((prompts.sentiment(""), *prompts.SENTIMENT_WORDS),) if final else WORDINGS
     suffixes = [encode(corpus.tokenizer, [lead + word for word in words]) for lead, *words in wordings]
-    chosen = pairs(corpus, recipe.prompted_rows, recipe.tilt if final else 0.0, rng)
+    tilt, shortest = (recipe.tilt, SHORTEST) if final else (0.0, 0.0)
+    chosen = pairs(corpus, recipe.prompted_rows, tilt, rng, shortest)
     rows = []
     for pair in chosen:
         suffix = suffixes[int(rng.integers(len(suffixes)))]
