@@ -198,7 +198,7 @@ def check_value(parameter: Parameter, value: Any) -> None:
     kind, name = parameter.kind(), parameter.name
     if kind and not _is_kind(value, kind):
         raise InputError(
-            name, f"must be {_article(kind)}, got {type(value).__name__} {value!r}", _type_hint(value, kind)
+            name, f"must be {_article(kind)}, got {value!r}", _type_hint(value, kind)
         )
     if kind == "list":
         _check_items(parameter, value)
@@ -254,7 +254,7 @@ def _article(kind: str) -> str:
 
 
 def _type_hint(value: Any, kind: str) -> str:
-    if isinstance(value, str) and kind != "str":
+    if isinstance(value, str) and kind != "str" and _reads_as_literal(value):
         return (
             "papermill's -p turns true, lists and 1e3-like words into text: use its -y option with YAML, "
             "or `paclab run --set`"
@@ -262,6 +262,15 @@ def _type_hint(value: Any, kind: str) -> str:
     if isinstance(value, float) and kind == "int" and value == int(value):
         return f"write {int(value)}"
     return f"give {_article(kind)}"
+
+
+def _reads_as_literal(text: str) -> bool:
+    """Whether a text was meant as a number, a list or a truth value: 1e3, [1, 2], True."""
+    try:
+        tomllib.loads(f"value = {text.strip().lower()}")
+    except tomllib.TOMLDecodeError:
+        return False
+    return True
 
 
 def _range(low: float | None, high: float | None) -> str:
