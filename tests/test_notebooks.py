@@ -1,6 +1,9 @@
 """The real book: every notebook's source is clean, and every quick chapter runs green through the runner."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -51,3 +54,20 @@ def test_published_artefacts_are_the_declared_ones(outcomes, chapter):
     declared = {a for a in BOOK.chapters[chapter].artefacts if a.endswith((".png", ".csv"))}
     assert declared <= set(entry["artefacts"])
     assert all(a["bytes"] <= 300_000 for a in entry["artefacts"].values())
+
+
+@pytest.mark.notebook
+def test_bare_papermill_in_another_folder_gives_a_chapter_of_the_same_bytes(outcomes, tmp_path):
+    """The second door: figures, tables and LaTeX of a real chapter, without the runner and from anywhere."""
+    chapter = "40_identification"
+    assert outcomes[chapter].status in ("OK", "up to date")
+    environment = {name: value for name, value in os.environ.items() if name != "PACLAB_HEADLESS"}
+    command = [sys.executable, "-m", "papermill", str(BOOK.notebook(BOOK.chapters[chapter])), "out.ipynb",
+               "--no-progress-bar", "-p", "out_dir", "here"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    folder = BOOK.root / "runs" / "quick" / chapter
+    names = sorted(path.name for path in folder.iterdir() if path.suffix in (".png", ".csv", ".tex"))
+    assert set(BOOK.chapters[chapter].artefacts) <= set(names)
+    for name in names:
+        assert (folder / name).read_bytes() == (tmp_path / "here" / name).read_bytes(), name

@@ -18,7 +18,7 @@ from typing import Any
 
 from paclab.files import sha256_file, sha256_json
 
-PACKAGES = ("torch", "transformers", "numpy", "scipy", "pandas", "matplotlib")
+PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "scipy", "dp-accounting", "pandas", "matplotlib")
 
 
 def notebook_hash(path: Path) -> str:
