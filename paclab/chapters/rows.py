@@ -31,7 +31,7 @@ from paclab.notebook.widgets import clock
 # ---------------------------------------------------------------- differentially private settings
 
 # beta_clip by track: clip = beta_clip / sqrt(K) bounds the vector of K projected gradients over K (DP-AggZO's rule)
-BETA_CLIP = {"ft": 10.0, "lora": 1.0}
+BETA_CLIP = {"ft": 20.0, "lora": 1.0, "masked": 20.0}  # masked: full fine-tuning of the masked model
 # learning rates found by sweeps, by (method, track, K); anything else: METHODS' rate times K ** LR_POWER
 TUNED_LR: dict[tuple[str, str, int], float] = {}
 LR_POWER = 0.5
@@ -47,7 +47,8 @@ class Recipe(NamedTuple):
 def recipe(method: str, track: str, k: int, mu: float = 1e-3) -> Recipe:
     """What a method runs with, in its own units: a projected gradient, or (dp-zo) a loss difference."""
     clip = BETA_CLIP[track] / math.sqrt(k) * (2 * mu if method == "dp-zo" else 1.0)
-    lr = TUNED_LR.get((method, track, k), releases.default_lr(method, track) * k**LR_POWER)
+    base = releases.default_lr(method, "ft" if track == "masked" else track)
+    lr = TUNED_LR.get((method, track, k), base * k**LR_POWER)
     return Recipe(lr, clip)
 
 

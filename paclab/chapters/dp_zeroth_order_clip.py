@@ -1,0 +1,205 @@
+"""Projected gradients of single records: their tails, what a clip takes, and what the noise leaves.
+
+    delta [K, n]     projected gradients of n records along K directions at one point
+    vector           a record's K numbers over K; its norm times sqrt K is near the record's own gradient norm
+    beta             beta_clip = sqrt(K) c: one clip for every K
+
+Knows arrays, a model and public records (study mode). Does not know runs' settings.
+"""
+
+import math
+import time
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from paclab import tasks
+from paclab.models import LanguageModel, trainable
+from paclab.releases.dp import clip_vectors
+from paclab.zo.directions import Directions
+from paclab.zo.probe import Weights, differences
+
+MU = 1e-3
+
+
+def probe(model: LanguageModel, records: list[dict], count: int, key: int, watch=None) -> np.ndarray:
+    """Projected gradients of every record along `count` public directions at the model's weights: [count, n]."""
+    weights = Weights(trainable(model.module))
+    directions = Directions(key, tuple(weights.live))
+    losses = tasks.objective("sentiment", model, records).losses
+    out = np.empty((count, len(records)))
+    for k in range(count):
+        out[k] = differences(losses, weights, directions, 0, k, MU)
+        if watch:
+            watch(k + 1)
+    return out
+
+
+def time_probe(model: LanguageModel, records: list[dict], key: int, repeats: int = 3) -> float:
+    """Seconds of one core that a probe of these records takes, the fastest of a few; differs by machine."""
+    weights = Weights(trainable(model.module))
+    directions = Directions(key, tuple(weights.live))
+    losses, found = tasks.objective("sentiment", model, records).losses, []
+    for t in range(repeats):
+        start = time.process_time()
+        differences(losses, weights, directions, t, 0, MU)
+        found.append(time.process_time() - start)
+    return min(found)
+
+
+# ---------------------------------------------------------------- tails
+
+
+class Tail(NamedTuple):
+    """|delta| over its root mean square: sorted values [m] and the share beyond each."""
+
+    value: np.ndarray
+    beyond: np.ndarray
+
+
+def tail(delta: np.ndarray) -> Tail:
+    """Survival function of |delta| / rms over all records and directions."""
+    value = np.sort(np.abs(delta[np.isfinite(delta)]).ravel())
+    value = value / np.sqrt(np.mean(value**2))
+    return Tail(value, 1 - (np.arange(len(value)) + 0.5) / len(value))
+
+
+def kurtosis(delta: np.ndarray) -> float:
+    """Fourth moment over the squared second: 3 for a normal law, more for a heavy tail."""
+    values = delta[np.isfinite(delta)]
+    return float(np.mean(values**4) / np.mean(values**2) ** 2)
+
+
+def tail_table(delta: np.ndarray, beta: float) -> pd.DataFrame:
+    """How heavy the tail is: of one record's numbers, of all of them, and of the K-vector norms."""
+    k = len(delta)
+    norms = np.linalg.norm(delta, axis=0) / math.sqrt(k)
+    within = delta / norms  # each record over its own root mean square
+    rows = [("all records, one direction", delta), ("each record over its own norm", within),
+            (f"norm of a record's {k} numbers", norms)]
+    lines = []
+    for name, values in rows:
+        size = np.abs(values).ravel()
+        lines.append({"quantity": name, "median": np.median(size), "rms": np.sqrt(np.mean(size**2)),
+                      "99 % quantile": np.quantile(size, 0.99), "largest": size.max(), "kurtosis": kurtosis(values),
+                      "beyond the clip, %": 100 * np.mean(size > beta) if values is not within else np.nan})
+    return pd.DataFrame(lines)
+
+
+# ---------------------------------------------------------------- clipping error
+
+
+def groups(delta: np.ndarray, k: int) -> np.ndarray:
+    """The directions in disjoint groups of k: [groups, k, n] of a [K, n] array; a remainder is left out."""
+    whole = len(delta) // k
+    return delta[: whole * k].reshape(whole, k, delta.shape[1])
+
+
+def clipping(delta: np.ndarray, k: int, beta: float) -> tuple[float, float, float]:
+    """Sums behind the clipping error of disjoint groups of k directions: |error|^2, |mean|^2, clipped share.
+
+    error: mean over records of the clipped vectors less that of the unclipped ones; NaN records are left out.
+    """
+    wrong = whole = share = 0.0
+    delta = delta[:, np.isfinite(delta).all(axis=0)]
+    parts = groups(delta, k)
+    for part in parts:
+        vectors = part / k
+        clipped, over = clip_vectors(vectors, beta / math.sqrt(k))
+        mean = vectors.mean(axis=1)
+        wrong += float(np.sum((clipped.mean(axis=1) - mean) ** 2))
+        whole += float(np.sum(mean**2))
+        share += over
+    return wrong, whole, share / len(parts)
+
+
+def error_table(delta: np.ndarray, ks: list[int], betas: list[float]) -> pd.DataFrame:
+    """Relative clipping error (root of summed squares, error over mean) and clipped share by K and beta_clip.
+
+    [our reading] of figure 3's "clipping error": of the batch's mean vector, in the direction of the update.
+    """
+    lines = []
+    for beta in betas:
+        for k in (k for k in ks if k <= len(delta)):
+            wrong, whole, share = clipping(delta, k, beta)
+            lines.append({"K": k, "beta_clip": beta, "clip": beta / math.sqrt(k), "relative error":
+                          math.sqrt(wrong / whole), "clipped, %": 100 * share, "groups": len(delta) // k})
+    return pd.DataFrame(lines)
+
+
+def error_over_training(statistic: np.ndarray, ks: list[int], beta: float, window: int) -> pd.DataFrame:
+    """Relative clipping error of a recorded run [T, K, n] in windows of steps, by K (groups within a step)."""
+    lines = []
+    for start in range(0, len(statistic), window):
+        steps = statistic[start:start + window]
+        for k in (k for k in ks if k <= statistic.shape[1]):
+            sums = np.array([clipping(step, k, beta) for step in steps])
+            lines.append({"steps": f"{start + 1} to {start + len(steps)}", "middle": start + (len(steps) + 1) / 2,
+                          "K": k, "beta_clip": beta,
+                          "relative error": math.sqrt(sums[:, 0].sum() / sums[:, 1].sum()),
+                          "clipped, %": 100 * sums[:, 2].mean()})
+    return pd.DataFrame(lines)
+
+
+# ---------------------------------------------------------------- what the noise leaves
+
+
+class Signal(NamedTuple):
+    """Root mean squares of one released value, in the units of a mean projected gradient."""
+
+    signal: float  # clipped mean over the records, sampling apart
+    lost: float  # what the clip took from it
+    sampling: float  # spread from which records joined the batch
+    noise: float  # privacy noise
+    clipped: float  # share of the records
+
+    @property
+    def ratio(self) -> float:
+        """Signal over all noise."""
+        return self.signal / math.sqrt(self.sampling**2 + self.noise**2)
+
+
+def signal(delta: np.ndarray, k: int, beta: float, multiplier: float, batch: float) -> Signal:
+    """What one step of K directions releases when `batch` of many such records are expected in it.
+
+    delta [K', n] with K' >= k; groups of k are pooled. noise = multiplier beta sqrt(k) / batch: published e_k times K.
+    """
+    delta = delta[:, np.isfinite(delta).all(axis=0)]
+    kept, lost, spread, share = [], [], [], []
+    for part in groups(delta, k):
+        clipped, over = clip_vectors(part / k, beta / math.sqrt(k))
+        clipped = clipped * k  # released units
+        kept.append(clipped.mean(axis=1))
+        lost.append(part.mean(axis=1) - kept[-1])
+        spread.append(np.mean(clipped**2, axis=1))
+        share.append(over)
+    sampling = math.sqrt(float(np.mean(spread)) / batch)  # Poisson: every record's square, over the expected batch
+    bias = sampling**2 * batch / delta.shape[1]  # the mean of n records is itself noisy: taken off the signal
+    square = float(np.mean(np.square(kept))) - bias
+    return Signal(math.sqrt(max(square, 0.0)), float(np.sqrt(np.mean(np.square(lost)))), sampling,
+                  multiplier * beta * math.sqrt(k) / batch, float(np.mean(share)))
+
+
+def signal_of_run(statistic: np.ndarray, k: int, beta: float, multiplier: float, batch: float) -> Signal:
+    """The same, pooled over the steps of a recorded run [T, K, n]."""
+    found = np.array([signal(step, k, beta, multiplier, batch) for step in statistic])
+    squares = np.sqrt(np.mean(found[:, :4] ** 2, axis=0))
+    return Signal(*map(float, squares), float(found[:, 4].mean()))
+
+
+def shuffled_advantage(multiplier: float, steps: int, runs: int, seed: int) -> tuple[float, float]:
+    """Advantage 2p - 1 of the likelihood-ratio attack on one shuffled epoch, and its standard error.
+
+    The record joins exactly one of `steps` batches, in secret order, and moves that release by the clip; the
+    attacker knows everything else and the noise's size (`multiplier` clips). With Poisson batches of rate 1/steps an
+    accountant's bound may be lower than this: then the bound does not hold for shuffled batches.
+    """
+    rng = np.random.default_rng(seed)
+    without = rng.standard_normal((runs, steps)) * multiplier
+    joined = rng.standard_normal((runs, steps)) * multiplier
+    joined[np.arange(runs), rng.integers(steps, size=runs)] += 1.0
+    said = [np.mean(np.exp((x - 0.5) / multiplier**2), axis=1) > 1 for x in (joined, without)]
+    rates = [float(s.mean()) for s in said]
+    error = math.sqrt(sum(r * (1 - r) for r in rates) / runs)
+    return rates[0] - rates[1], error
