@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import math
 import platform
 import secrets
 from collections.abc import Callable
@@ -245,6 +246,11 @@ def _summary(outcome: tasks.Outcome, name: str) -> dict:
     return {f"{name}_loss": float(outcome.loss.mean()), **({f"{name}_score": score} if score == score else {})}
 
 
+def _finite(numbers: dict) -> dict:
+    """A diverged run's loss is no number, and JSON knows none: it is left out."""
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+
 def start(config: Config, out: Path | str, *, device: str = "auto", watch=None, record_statistic=None,
           stop_at: int | None = None) -> dict:
     """Begin a run in a new folder and train it; returns the finished run.json as a dictionary."""
@@ -333,7 +339,7 @@ def _go(prepared: Prepared, folder: Folder, watch, record_statistic, stop_at) ->
     np.save(scores, np.stack([outcome.loss, outcome.score]))
     write_atomic(folder.path / "test.npy", scores.getvalue())
     run |= {"status": "complete", "steps_done": done, "weights_sha256": job.weights.digest(),
-            "result": _summary(outcome, "test") | {"test_records": len(outcome.loss)}}
+            "result": {**_finite(_summary(outcome, "test")), "test_records": len(outcome.loss)}}
     write_json(folder.run, run)
     return run
 

@@ -143,19 +143,20 @@ def test_a_real_sweep_runs_resumes_and_writes_the_whole_grid(tmp_path, monkeypat
     app = cli.build("sweep")
     monkeypatch.setattr("paclab.cli.sweep._root", lambda: tmp_path)
     grid = file(tmp_path, "seeds = [5]\n[base]\nstudy = true\nmethod = 'mezo'\nsteps = 1\npool = 20\ndev = 30\n"
-                          "[grid]\nlr = [1e-6, 1.0]\n")
+                          "[grid]\nlr = [1e-6, 1e6]\n")
     call = ["sweep", str(grid), "--out", str(tmp_path / "tables"), "--jobs", "1"]
     first = CliRunner().invoke(app, call)
     assert first.exit_code == 0, first.output
     assert "2 runs, 0 of them on disk already" in first.output and "public by declaration" in first.output
     table = pd.read_csv(tmp_path / "tables" / "grid.csv", keep_default_na=False)
-    assert table["best"].tolist() == ["best", ""]  # one step of size 1 ruins the model
+    assert table["best"].tolist() == ["best", ""]  # one step of size 1e6 ruins the model
     assert "best" in (tmp_path / "tables" / "grid.tex").read_text()
     winners = json.loads((tmp_path / "tables" / "best.json").read_text())
     assert [w["group"] for w in winners] == [{"method": "mezo"}] and winners[0]["config"]["lr"] == 1e-6
     assert winners[0]["config"]["test"] is None and Config(**winners[0]["config"]).study
     runs = list((tmp_path / "runs" / "cells").glob("*/run.json"))
     assert [json.loads(path.read_text())["result"]["test_records"] for path in runs] == [1, 1]
+    assert sorted("test_loss" in json.loads(path.read_text())["result"] for path in runs) == [False, True]
     again = CliRunner().invoke(app, call)
     assert "2 runs, 2 of them on disk already" in again.output
 

@@ -45,7 +45,8 @@ def _report(run: dict, out: Path) -> None:
     kind = "private" if run["private"] else "NOT PRIVATE"
     kind = run["mode"] if run["config"]["study"] else f"{kind}, secrets from the operating system"
     typer.echo(f"{run['config']['method']} ({kind}), {run['steps_done']} steps, {result['test_records']} "
-               f"held-out records: loss {result['test_loss']:.4f}"
+               "held-out records: "
+               + (f"loss {result['test_loss']:.4f}" if "test_loss" in result else "diverged, the loss is no number")
                + (f", score {result['test_score']:.4f}" if "test_score" in result else ""))
     typer.echo(f"guarantee: {run['guarantee']}")
     typer.echo(f"run folder: {out}")
