@@ -125,12 +125,13 @@ def whole(chapter) -> dict:
 def config(plan: Plan, setting: Setting, seed: int, kind: str, factor: float | None = None) -> Config:
     """Settings of one run. The learning rate is constant, as in DP-AggZO's code: a decay would already shrink."""
     group, steps = setting.group, plan.steps[plan.directions.index(setting.group.k)]
-    lr = rows.recipe(group.base, "ft", group.k).lr * setting.factor
+    lr, clip = rows.recipe(group.base, "masked" if group.model == "masked" else "ft", group.k)
     shrinks = kind in (SAGE, ORACLE)
     return rows.dp_config(
         group.base, group.epsilon, k=group.k, model=group.model, steps=steps, pool=plan.pool, dev=plan.dev,
-        test=plan.test, seed=seed, sampling=plan.batch / plan.pool, lr=lr,
-        schedule="linear" if kind == DECAY else "constant", rule=PLAIN if kind == DECAY else kind, factor=factor,
+        test=plan.test, seed=seed, sampling=plan.batch / plan.pool, clip=clip,
+        lr=lr * setting.factor, schedule="linear" if kind == DECAY else "constant",
+        rule=PLAIN if kind == DECAY else kind, factor=factor,
         warmup=max(1, round(plan.warmup * steps)) if shrinks else None)
 
 
