@@ -117,7 +117,7 @@ def test_a_plan_needs_its_base_rows():
 
 def test_what_is_left_out_is_said():
     said = ab.left_out(plan(tracks=["ft"], seeds=1, budgets=[0.33]), plan())
-    assert "MI 1e-4 (ft)" in said and "rank 4 (lora)" in said and "seeds: 1 of 2" in said
+    assert "budgets: 0.0001, 3" in said and "tracks: lora" in said and "seeds: 1 of 2" in said
     assert ab.left_out(plan(), plan()) == "Nothing left out."
 
 
@@ -193,7 +193,7 @@ def test_prediction_ends_at_the_free_share_and_grows():
     weight = np.array([1, 1, 0.75, 0.5])
     bits = read.Bits(np.ones(4), means, free, np.zeros((4, 8)), weight, np.full(4, np.nan))
     assert read.carried_free(bits) == pytest.approx(7 / 8.5)
-    low, mid, high = read.predicted(bits, np.array([1e-9, 0.1, 2.0]), 4)
+    low, mid, high = read.predicted(bits, np.array([1e-9, 0.1, 2.0]))
     assert low == pytest.approx(7 / 8.5, abs=1e-4) and low < mid < high
     c = float(channels.gaussian_sign_correlation(channels.gaussian_sigma(0.25, 0.05)))  # two split steps share 0.1
     assert mid == pytest.approx((7 + c * 0.5 * 1.0) / 8.5)
@@ -204,13 +204,15 @@ def test_prediction_agrees_with_simulated_bits():
     rng = np.random.default_rng(0)
     weight, means = np.array([0.9, 0.7, 0.6]), np.array([2.0, -1.0, 1.5])
     bits = read.Bits(np.ones(3), means, np.zeros(3, bool), np.zeros((3, 10)), weight, np.zeros(3))
-    expected = float(read.predicted(bits, np.array([0.9]), 3)[0])
+    expected = float(read.predicted(bits, np.array([0.9]))[0])
     draws = []
     for w, g in zip(weight, means, strict=True):
         sigma = float(channels.gaussian_sigma(1 - w, 0.3))
         vote = np.where(rng.random(40000) < w, 1, -1) * np.sign(g)
         draws.append(np.where(vote + sigma * rng.standard_normal(40000) >= 0, 1, -1) * g)
     got = np.sum(draws, axis=0) / np.abs(means).sum()
+    c = channels.gaussian_sign_correlation(channels.gaussian_sigma(1 - weight, 0.3))
+    assert read.expected(bits._replace(correlation=c)) == pytest.approx(expected)
     assert expected == pytest.approx(got.mean(), abs=4 * got.std() / 200)
 
 
@@ -246,7 +248,22 @@ def test_the_plateaus_numbers():
     assert float(law.rr_correlation(0.5, 3.3e-4)) == pytest.approx(0.0257, abs=5e-5)
     assert float(law.gaussian_correlation(0.5, 5.0)) <= 1  # cut to the entropy of a vote
     assert float(law.per_split_step(0.33, 1000, 0.4)) == pytest.approx(5.5e-4)
-    assert law.captured(2.9, 128, [0.0, 1.0])[1] < 1
+    assert float(law.gaussian_correlation(1 / 128, 3.3e-4)) == pytest.approx(0.116, abs=5e-4)
+
+
+@pytest.mark.parametrize(("tau", "m", "beta"), [(2.9, 128, 5.5e-4), (1.5, 16, 0.05)])
+def test_paid_share_against_simulated_steps(tau, m, beta):
+    """Draw t and each half's error, release through the channel at the law's q: mean captured signal of split steps."""
+    rng = np.random.default_rng(7)
+    t = np.abs(rng.normal(0, tau, 60000))
+    error = np.abs(rng.standard_normal((60000, m // 2)))
+    split = (error > t[:, None]).any(axis=1)
+    balance = 1 - np.mean(error > t[:, None], axis=1)  # 2a - 1: one half of each torn pair errs, a torn pair adds 0
+    c = law.gaussian_correlation(np.maximum(stats.norm.cdf(-t), 1 / m), beta)
+    got = np.mean(t * split * balance * c) / np.mean(t)
+    assert law.paid_share(tau, m, beta) == pytest.approx(got, rel=0.04)
+    free, paid = law.captured(tau, m, 0.33, 1000)
+    assert free == law.signal_shares(tau, m)[0] and 0 < paid < law.signal_shares(tau, m)[1]
 
 
 def test_explorer_numbers_are_those_of_the_law():

@@ -199,12 +199,13 @@ MAKE = {"plateau": _plateau, "mechanism": _mechanism, "halves": _halves, "clip":
 
 
 def left_out(plan: Plan, whole: Plan) -> str:
-    """Which rows and seeds of the desk plan this one lacks, in one sentence a study."""
-    here, said = {v.name for v in plan.variants()}, []
-    for study in STUDIES:
-        gone = [f"{v.label} ({v.track})" for v in whole.variants() if v.study == study and v.name not in here]
+    """Which values, tracks and seeds of the desk plan this one lacks, one line a knob."""
+    said = []
+    for name in ("studies", "tracks", "budgets", "clips", "ranks", "rates", "directions", "ladder", "halves"):
+        gone = [f"{x:g}" if isinstance(x, int | float) else x for x in getattr(whole, name)
+                if x not in getattr(plan, name)]
         if gone:
-            said.append(f"{STUDIES[study]}: {', '.join(gone)}")
+            said.append(f"{name}: {', '.join(gone)}")
     if len(plan.seeds) < len(whole.seeds):
         said.append(f"seeds: {len(whole.seeds) - len(plan.seeds)} of {len(whole.seeds)}")
     return "Left out here, present in the desk profile:\n  " + "\n  ".join(said) if said else "Nothing left out."

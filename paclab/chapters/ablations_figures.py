@@ -20,7 +20,7 @@ def what_matters(r: Results) -> Any:
     import matplotlib.pyplot as plt
 
     shown = [v for study in r.plan.studies for v in r.variants(study) if study != "plateau" or _extreme(r, v)]
-    blocks = [(study, [v for v in shown if v.study == study]) for study in r.plan.studies]
+    blocks = [(study, some) for study in r.plan.studies if (some := [v for v in shown if v.study == study])]
     rows = sum(len(some) + 1 for _, some in blocks)
     figure, ax = plt.subplots(figsize=(9.4, 0.235 * rows + 0.9))
     y, names = 0, []
@@ -102,27 +102,29 @@ def _published() -> tuple[list[float], list[float]]:
 
 
 def captured_figure(r: Results) -> Any:
-    """Captured signal against the budget: prediction from a zero-nats run's own votes (line), measured (points)."""
+    """Captured signal against the budget: measured, expected from each run's own votes, and with votes held still."""
     import matplotlib.pyplot as plt
 
     tracks = r.tracks("plateau")
-    figure, axes = plt.subplots(1, len(tracks), figsize=(4.6 * len(tracks) + 2.2, 3.9), sharey=True, squeeze=False)
+    figure, axes = plt.subplots(1, len(tracks), figsize=(4.6 * len(tracks) + 3.2, 3.9), sharey=True, squeeze=False)
     grid = np.logspace(-4, np.log10(max(r.plan.budgets)), 50)
     for ax, track in zip(axes[0], tracks, strict=True):
-        rows = r.variants("plateau", track)
-        zero = [b for c in r.of(next(v for v in rows if v.base)) if (b := read.bits(c))]
-        line = np.mean([read.predicted(b, grid, r.plan.steps) for b in zero], axis=0)
-        ax.plot(grid, line, color=plots.PALETTE[0], label="expected, from the votes of the 0-nats runs")
-        ax.axhline(np.mean([read.carried_free(b) for b in zero]), color="#777777", linestyle=":",
-                   label="carried by free steps alone")
-        spent = [v for v in rows if "mi" in v.setting]
-        got = [[read.captured(c) for c in r.of(v)] for v in spent]
-        x = np.array([v.setting["mi"] for v in spent])
-        ax.plot(x, [np.mean(g) for g in got], linestyle="none", marker="D", markersize=6, color=plots.PALETTE[5],
-                label="measured, mean over seeds")
-        ax.plot(np.repeat(x, [len(g) for g in got]), np.concatenate(got), linestyle="none", marker="o", alpha=0.5,
-                markersize=4, color=plots.PALETTE[5], label="measured, one point a seed")
-        ax.set(xscale="log", xlabel="total budget, nats", title=TRACKS[track])
+        rows = [v for v in r.variants("plateau", track) if v.setting["method"] != "sign"]
+        zero = [b for c in r.of(rows[0]) if (b := read.bits(c))]
+        ax.plot(grid, np.mean([read.predicted(b, grid) for b in zero], axis=0), color=plots.PALETTE[0],
+                label="with the votes of the 0-nats runs")
+        ax.plot(grid, [sum(model.captured(2.9, HALVES, x, model.PAPER_T)) for x in grid], color=plots.PALETTE[1],
+                linestyle="--", label="by the law at τ = 2.9, T = 1000")
+        x = np.array([v.setting["mi"] for v in rows[1:]])
+        cells = [r.of(v) for v in rows[1:]]
+        own = [np.mean([read.expected(read.bits(c)) for c in some]) for some in cells]
+        ax.plot(x, own, linestyle="none", marker="D", markerfacecolor="white", markeredgecolor=plots.INK, markersize=6,
+                markeredgewidth=1.1, label="expected from each run's own votes")
+        ax.plot(x, [np.mean([read.captured(c) for c in some]) for some in cells], linestyle="none", marker="o",
+                markersize=6, color=plots.PALETTE[5], label="measured, mean over seeds")
+        ax.plot(x, [np.mean([read.carried_free(read.bits(c)) for c in some]) for some in cells], linestyle=":",
+                color="#777777", label="carried by the runs' free steps")
+        ax.set(xscale="log", xlabel="total budget, nats", title=TRACKS[track], ylim=(-0.05, 1.05))
     axes[0, 0].set(ylabel="captured signal (1: every sign right)")
     axes[0, -1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=9)
     return figure

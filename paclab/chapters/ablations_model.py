@@ -4,7 +4,7 @@ Knows exact channels and the law of unanimity. Knows no model, no run and no rec
 
 Model [our reading]: the pool's t is N(0, tau^2) over steps, a step's signal is |t|, halves are in complementary pairs.
     free        |t| (2 Phi(|t|) - 1)^(M/2)                      captured whole, at no cost
-    split       |t| ((2 Phi(|t|) - 1) - (2 Phi(|t|) - 1)^(M/2)) captured times c, the released bit's correlation
+    split       |t| ((2 Phi(|t|) - 1) - (2 Phi(|t|) - 1)^(M/2)) captured times c(q, beta) at the rarer share q
 """
 
 from functools import lru_cache
@@ -56,10 +56,24 @@ def signal_shares(tau: float, candidates: int) -> tuple[float, float]:
     return float((density @ agreed + tail) / whole), float(density @ (one_half - agreed) / whole)
 
 
-def captured(tau: float, candidates: int, correlation: ArrayLike) -> np.ndarray:
-    """Expected captured signal at a given correlation of the bits on split steps."""
-    free, split = signal_shares(tau, candidates)
-    return free + split * np.asarray(correlation, dtype=float)
+@lru_cache(maxsize=4096)
+def paid_share(tau: float, candidates: int, beta: float) -> float:
+    """Share of the signal that split steps add when each costs beta nats (Gaussian channel, then its sign)."""
+    nodes, weights = np.polynomial.legendre.leggauss(60)
+    top = min(12.0, 12.0 * tau)
+    t = 0.5 * top * (nodes + 1)
+    density = 0.5 * top * weights * t * np.exp(-0.5 * (t / tau) ** 2)
+    one_half, agreed = special.erf(t / np.sqrt(2)), consensus.free_step_probability(t, candidates, "complementary")
+    rare = np.maximum(special.ndtr(-t), 1 / candidates)  # a split vote has a dissenter
+    whole = tau**2  # the integral of t exp(-t^2 / 2 tau^2)
+    return float(density @ ((one_half - agreed) * gaussian_correlation(rare, beta)) / whole)
+
+
+def captured(tau: float, candidates: int, total: float, steps: int) -> tuple[float, float]:
+    """(free, paid): shares of the signal that a run of so many nats and steps captures on average."""
+    free = consensus.expected_free_fraction(tau, candidates, "complementary")
+    beta = float(per_split_step(total, steps, free))
+    return signal_shares(tau, candidates)[0], paid_share(tau, candidates, beta)
 
 
 # ---------------------------------------------------------------- the explorer
@@ -84,7 +98,7 @@ def explorer_figure(log_total: float, q: float, halves: int, tau: float, steps: 
     left.plot([beta], [float(gaussian_correlation(q, beta))], color=plots.PALETTE[5], marker="D", markersize=8)
     left.set(xscale="log", xlabel="nats of a split step", ylabel="correlation with the vote", ylim=(-0.03, 1.03))
     left.legend(loc="upper left", fontsize=9)
-    _bars(right, halves, tau, float(gaussian_correlation(q, beta)))
+    _bars(right, log_total, halves, tau, steps)
     return figure
 
 
@@ -93,11 +107,10 @@ def _beta(log_total: float, halves: int, tau: float, steps: int) -> float:
     return float(per_split_step(10**log_total, steps, free))
 
 
-def _bars(ax: Any, halves: int, tau: float, correlation: float) -> None:
+def _bars(ax: Any, log_total: float, halves: int, tau: float, steps: int) -> None:
     shown = sorted({*SHOWN_HALVES, halves})
-    parts = np.array([signal_shares(tau, m) for m in shown])
+    free, paid = np.array([captured(tau, m, 10**log_total, steps) for m in shown]).T
     where = np.arange(len(shown))
-    free, paid = parts[:, 0], parts[:, 1] * correlation
     ax.bar(where, free, label="free steps", **plots.bar(0))
     ax.bar(where, paid, bottom=free, label="paid bits", **plots.bar(5))
     ax.plot([shown.index(halves)], [free[shown.index(halves)] + paid[shown.index(halves)] + 0.04], marker="v",
@@ -112,11 +125,11 @@ def explorer_numbers(log_total: float, q: float, halves: int, tau: float, steps:
     """The numbers behind `explorer_figure`."""
     total, beta = 10**log_total, _beta(log_total, halves, tau, steps)
     c = float(gaussian_correlation(q, beta))
-    free, split = signal_shares(tau, halves)
+    free, paid = captured(tau, halves, total, steps)
     return {"total budget, nats": f"{total:.3g}", "nats of a split step": f"{beta:.3g}",
-            "correlation, Gaussian then sign": f"{c:.4f}",
-            "correlation, randomized response": f"{float(rr_correlation(q, beta)):.4f}",
+            "correlation at this q, Gaussian then sign": f"{c:.4f}",
+            "the same, randomized response": f"{float(rr_correlation(q, beta)):.4f}",
             "free fraction f": f"{consensus.expected_free_fraction(tau, halves, 'complementary'):.3f}",
-            "signal carried by free steps": f"{free:.3f}", "added by the paid bits": f"{split * c:.4f}",
+            "signal carried by free steps": f"{free:.3f}", "added by the paid bits": f"{paid:.4f}",
             "guess of a record's membership, at most": f"{risk.success_from_mi(min(total, 0.693)):.3f}",
             "chance of guessing the half blindly": f"1 in {halves}"}

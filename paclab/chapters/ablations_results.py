@@ -117,8 +117,14 @@ def carried_free(read: Bits) -> float:
     return float(np.sum(np.abs(read.mean) * read.free) / np.sum(np.abs(read.mean)))
 
 
-def predicted(read: Bits, totals: np.ndarray, steps: int) -> np.ndarray:
-    """Captured signal expected at each total budget (nats) if a run had this one's votes and means.
+def expected(read: Bits) -> float:
+    """What this run's bits capture on average over the noise, given its votes, means and the channels it used."""
+    size, c = np.abs(read.mean), np.nan_to_num(read.correlation)
+    return float(np.sum(size * np.where(read.free, 1.0, c * (2 * read.weight - 1))) / size.sum())
+
+
+def predicted(read: Bits, totals: np.ndarray) -> np.ndarray:
+    """Captured signal expected at each total budget (nats) of a run that had this one's votes and means.
 
     A free step captures all of its |mean|. A split one captures c (2a - 1) of it: a is the share of halves that vote
     with the pool, c the channel's correlation at q = the rarer share and what the adaptive schedule spends a step.
@@ -204,12 +210,13 @@ def clip_table(r: Results, seed: int) -> pd.DataFrame:
     base = next(v for v in r.variants("plateau", r.plan.tracks[0]) if v.setting.get("mi") == BASE_MI)
     values = statistics(r.of(base)[0])[:, 0].astype(np.float64)
     plain, lines = replayed_charges(values, None, HALVES_SHOWN, BASE_MI, seed), []
-    for clip in [None, *sorted(r.plan.clips, reverse=True), 0.1]:
+    rare = [float(np.quantile(np.abs(values), share)) for share in (0.9998, 0.998, 0.98)]
+    for clip in [None, *rare, *sorted(r.plan.clips, reverse=True), 0.1]:
         done = replayed_charges(values, clip, HALVES_SHOWN, BASE_MI, seed)
         same = [a["votes"] == b["votes"] for a, b in zip(done, plain, strict=True)]
         first = same.index(False) if False in same else len(same)
         paid = [a["charged"] == b["charged"] for a, b in zip(done, plain, strict=True)]
-        lines.append({"clip": "none" if clip is None else f"{clip:g}",
+        lines.append({"clip": "none" if clip is None else f"{clip:.4g}",
                       "values cut, %": 100 * np.mean(np.abs(values) > (clip or np.inf)),
                       "steps with other votes": len(same) - sum(same), "first such step": first,
                       "charges equal before it": all(paid[:first]),
