@@ -63,16 +63,18 @@ def search(r: Results) -> Any:
     frame = r.tuned.grid
     for ax, family in zip(axes[0], families, strict=True):
         own = frame[(frame["method"] == family.method) & (frame["k"] == family.k)]
-        for i, e in enumerate(family.epsilons):
+        for e in family.epsilons:
+            i = r.plan.epsilons.index(e) if e in r.plan.epsilons else len(r.plan.epsilons)
             line = own[own["epsilon"] == e].groupby("lr")["dev_loss"].min()
             ax.plot(line.index, line.to_numpy(), label=f"ε = {e:g}", **plots.line(i))
         if family.method == "dp-aggzo" and family.k == max(r.plan.directions):
-            ax.axvline(r.reused.lr, color="#777777", linestyle=":", label="reused for all")
+            reused = ax.axvline(r.reused.lr, color="#777777", linestyle=":")
         ax.set_xscale("log")
         ax.set(xlabel="learning rate", title=family.name)
     axes[0, 0].set_ylabel("dev loss, best clip")
     axes[0, 0].set_ylim(*_window(frame["dev_loss"].to_numpy()))
-    axes[0, -1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    lines, labels = axes[0, 0].get_legend_handles_labels()
+    axes[0, -1].legend([*lines, reused], [*labels, "reused for all"], loc="upper left", bbox_to_anchor=(1.01, 1.0))
     return figure
 
 
@@ -97,9 +99,10 @@ def matched(r: Results, exposures: pd.DataFrame) -> Any:
             _curve(ax, r, SEARCHED, family, i)
         for j, line in enumerate(exposures.to_dict("records")):
             gain = r.paczero_gain(line["key"])
-            ax.errorbar([max(line[column], floor)], [100 * gain.mean], yerr=[100 * gain.shown], capsize=3,
-                        linestyle="none", marker=plots.MARKERS[(3 + j) % 8], color=plots.PALETTE[(3 + j) % 8],
-                        markersize=8, label=line["method"])
+            ax.errorbar([max(line[column], floor) * 1.07 ** (j % 3 - 1)], [100 * gain.mean], yerr=[100 * gain.shown],
+                        capsize=3, linestyle="none", marker=plots.MARKERS[(3 + j) % 8], color=plots.INK, markersize=8,
+                        markerfacecolor=plots.FACE, markeredgecolor=plots.INK, markeredgewidth=1.2,
+                        label=line["method"])
         ax.axhline(0, color=plots.INK, linewidth=1)
         _ticks(ax, [floor, *(e for e in (0.2, 0.5, 1.0, 2.0, 6.0) if e <= max(6.0, *r.plan.epsilons))])
         ax.set_xticks(ax.get_xticks(), ["0", *[f"{t:g}" for t in ax.get_xticks()[1:]]])

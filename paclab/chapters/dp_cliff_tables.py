@@ -255,6 +255,8 @@ def relations(r: Results) -> pd.DataFrame:
                 found.append(rows.Relation(f"ZPL is ahead of {family.name}, ε = {e:g}, {how}", gap if how ==
                                            AS_PUBLISHED else math.nan, rows.behind(cells, zpl)))
         for e in dict.fromkeys((low, high)):
+            if r.picked[family.key, e] == r.reused:
+                continue  # the same runs
             gap = rows.behind(r.cells[AS_PUBLISHED, family.key, e], r.cells[SEARCHED, family.key, e])
             found.append(rows.Relation(f"searching at ε = {e:g} helps {family.name}", math.nan, gap))
         found.append(rows.Relation(f"{family.name}, searched, is ahead of zero-shot at ε = {low:g}", math.nan,
