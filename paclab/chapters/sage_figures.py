@@ -21,9 +21,9 @@ LOOKS = {PLAIN: 0, SAGE: 1, FIXED: 2, ORACLE: 3, DECAY: 4}
 TOY_LOOKS = dict(zip(toy.KINDS, (0, 1, 2, 3, 4), strict=True))
 
 
-def mark(figure: Any) -> Any:
-    """Say on the figure itself what SAGE is here."""
-    figure.text(0.995, 1.005, "SAGE: our reading of the abstract (arXiv 2608.03277)", ha="right", va="bottom",
+def mark(figure: Any, height: float = 1.005) -> Any:
+    """Say on the figure itself what SAGE is here; `height` of the line's foot, 1 is the figure's upper edge."""
+    figure.text(0.995, height, "SAGE: our reading of the abstract (arXiv 2608.03277)", ha="right", va="bottom",
                 fontsize=8, style="italic", color="#555555")
     return figure
 
@@ -70,9 +70,21 @@ def bowl(frame: pd.DataFrame) -> Any:
         low, high = part["lr"].min() / 1.2, part["lr"].max() * 1.2
         ax.set(xscale="log", yscale="log", xlabel="learning rate", xlim=(low, high),
                title=f"{regime}: noise {part['noise of a value'].iloc[0]:g} a value")
+        _plain_ticks(ax, "x", part["lr"].tolist())
+        _plain_ticks(ax, "y", [0.2, 0.5, 1, 2, 5, 10, 20, 50])
     axes[0].set_ylabel("loss after the last step (100 at first)")
     axes[-1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
     return mark(figure)
+
+
+def _plain_ticks(ax: Any, axis: str, values: list[float]) -> None:
+    """Ticks of a logarithmic axis at these values only, in plain digits."""
+    from matplotlib import ticker
+
+    limits = ax.get_xlim() if axis == "x" else ax.get_ylim()
+    kept = [v for v in values if limits[0] <= v <= limits[1]]
+    getattr(ax, f"set_{axis}ticks")(kept, [f"{v:g}" for v in kept])
+    getattr(ax, f"{axis}axis").set_minor_locator(ticker.NullLocator())
 
 
 def noise(floors: pd.DataFrame, steady: pd.DataFrame) -> Any:
@@ -94,7 +106,10 @@ def noise(floors: pd.DataFrame, steady: pd.DataFrame) -> Any:
         plots.band(right, x, mid - half, mid, np.minimum(mid + half, 1), index=i, label=f"K = {k}")
     right.axhline(1, color=plots.INK, linewidth=1, linestyle=":")
     right.set(xscale="log", ylim=(0.5, 1.04), ylabel="mean factor after the warm-up",
-              xlabel="true ρ, the same at every step (leftmost: no signal)")
+              xlabel="true ρ, the same at every step")
+    shown = sorted(set(steady["true rho"]) - {0})
+    right.set_xticks([min(shown) / 3, *shown], ["none", *(f"{v:g}" for v in shown)])
+    right.minorticks_off()
     right.legend(loc="lower right")
     return mark(figure)
 
@@ -113,12 +128,13 @@ def explorer(run: toy.Played) -> Any:
     top.set(yscale="log", ylabel="ρ", ylim=(low, 3 * max(run.truth.max(), run.rho.max(), run.floor)))
     top.legend(loc="upper right", ncols=3, fontsize=8.5)
     bottom.plot(t, run.alpha, color=plots.PALETTE[1], label="SAGE [our reading]")
-    bottom.plot(t, run.oracle, color=plots.PALETTE[3], linestyle="-.", label="told the true energy")
+    bottom.plot(t, run.oracle, color=plots.PALETTE[3], linestyle="-.", label="oracle twin: told the true energy")
     bottom.set(xlabel="step (grey: warm-up)", ylabel="factor α", ylim=(0, 1.08))
     bottom.legend(loc="lower left", fontsize=8.5)
+    top.set_xlim(0, len(t) + 1)
     for ax in (top, bottom):
         ax.axvspan(0, run.warmup, color="#eeeeee", zorder=0)
-    return mark(figure)
+    return mark(figure, 0.955)
 
 
 # ---------------------------------------------------------------- real runs
