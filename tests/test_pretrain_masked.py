@@ -10,16 +10,15 @@ from typer.testing import CliRunner
 
 from paclab import models, prompts, tasks
 from paclab.errors import InputError
-from paclab.files import sha256_file
-from paclab.pretraining import Recipe, masked, masked_card, pretrain
+from paclab.pretraining import Recipe, masked, masked_card, pretrain, turn
 from paclab.pretraining import corpus as corpora
 from paclab.pretraining.card import export
 from paclab.pretraining.loop import CHECKPOINT
 from paclab.reviews import PRIVATE, key, reviews
 
 TINY = Recipe(**masked.DEFAULTS | {
-    "width": 16, "depth": 1, "heads": 2, "vocabulary": 400, "steps": 9, "prompted_steps": 3, "text_rows": 4,
-    "prompted_rows": 8, "warmup": 2, "reviews": 60})
+    "start": None, "width": 16, "depth": 1, "heads": 2, "vocabulary": 400, "steps": 9, "prompted_steps": 3,
+    "text_rows": 4, "prompted_rows": 8, "warmup": 2, "reviews": 60})
 SHIPPED = Path(__file__).parent.parent / "data" / "masked-model"
 
 
@@ -129,15 +128,56 @@ def test_command_trains_scores_and_recognises_itself(tmp_path, monkeypatch):
 
     monkeypatch.setattr(masked_card, "rotten_tomatoes",
                         lambda: [{"sentence": "fine", "label": 1}, {"sentence": "bad", "label": 0}])
-    command = ["pretrain", "--kind", "masked", "--out", str(tmp_path), "--steps", "3", "--prompted-steps", "1",
-               "--width", "16", "--depth", "1", "--vocabulary", "400", "--reviews", "60", "--threads", "1"]
+    command = ["pretrain", "--kind", "masked", "--start", "none", "--out", str(tmp_path), "--steps", "3",
+               "--prompted-steps", "1", "--width", "16", "--depth", "1", "--vocabulary", "400", "--reviews", "60",
+               "--threads", "1"]
     finished = CliRunner().invoke(build(), command)
     assert finished.exit_code == 0, finished.output
     assert "fill-mask" in finished.output and not (tmp_path / CHECKPOINT).exists()
     assert "already holds this model" in CliRunner().invoke(build(), command).output
     with pytest.raises(InputError, match="kind: 'maskd' is unknown; did you mean 'masked'"):
         Recipe(kind="maskd")
-    assert sha256_file(tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match="start: a causal model begins with random weights"):
+        Recipe(start="embedded")
+
+
+# --- beginning with a causal model
+
+
+@pytest.fixture(scope="module")
+def started(embedded):
+    """A masked model made of the embedded causal one, untrained, with its vocabulary."""
+    width, depth, heads = (getattr(embedded.module.config, name) for name in ("n_embd", "n_layer", "n_head"))
+    recipe = Recipe(**masked.DEFAULTS | {"width": width, "depth": depth, "heads": heads, "start": "embedded"})
+    return masked.build_model(recipe).eval(), turn.vocabulary(embedded.tokenizer)
+
+
+def test_the_vocabulary_is_the_causal_one_behind_five_special_tokens(started, embedded):
+    _, tokenizer = started
+    text = "a fine film , \"naïve\" – it was great ."
+    old, new = (t(text, add_special_tokens=False)["input_ids"] for t in (embedded.tokenizer, tokenizer))
+    assert new == [token + 4 for token in old] and tokenizer.decode(new) == text
+    assert len(tokenizer) == len(embedded.tokenizer) + 4
+    assert tokenizer("great")["input_ids"][0] == masked.BEGIN and tokenizer("great")["input_ids"][-1] == masked.END
+
+
+def test_blocks_do_the_causal_models_arithmetic_when_made_to_look_left_only(started, embedded):
+    """The same states through the blocks of both, with a causal mask: carried-over weights, nothing transposed."""
+    model, _ = started
+    states = torch.randn(2, 7, embedded.module.config.n_embd, generator=torch.Generator().manual_seed(0))
+    hidden = torch.full((7, 7), float("-inf")).triu(1)[None, None]
+    theirs, ours = states, states
+    with torch.no_grad():
+        for block, layer in zip(embedded.module.transformer.h, model.base_model.encoder.layer, strict=True):
+            theirs, ours = block(theirs, attention_mask=hidden), layer(ours, attention_mask=hidden)
+            theirs, ours = (x[0] if isinstance(x, tuple) else x for x in (theirs, ours))
+        theirs, ours = embedded.module.transformer.ln_f(theirs), model.base_model.LayerNorm(ours)
+    assert torch.allclose(ours, theirs, atol=1e-4)
+
+
+def test_another_shape_is_refused():
+    with pytest.raises(InputError, match="start: width, depth, heads, vocabulary"):
+        masked.build_model(Recipe(**masked.DEFAULTS | {"width": 16, "start": "embedded"}))
 
 
 # --- the shipped model

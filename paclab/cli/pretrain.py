@@ -14,6 +14,8 @@ def register(app: typer.Typer) -> None:
 def pretrain(
     out: Annotated[Path, typer.Option(help="folder of the model; a stopped run is continued there")],
     kind: Annotated[str, typer.Option(help="causal (GPT-2 shaped) or masked (RoBERTa shaped)")] = "causal",
+    start: Annotated[str | None, typer.Option(help="causal model a masked one begins with: embedded, a folder, or none "
+                                                   "[default: embedded]")] = None,
     steps: Annotated[int | None, typer.Option(help="optimiser steps [default: the recipe's]")] = None,
     prompted_steps: Annotated[int | None, typer.Option(help="final steps with prompted sentiment")] = None,
     target_steps: Annotated[int | None, typer.Option(help="the last of them, with the task's own prompt")] = None,
@@ -37,6 +39,7 @@ def pretrain(
         raise InputError("threads", f"{threads} is too small", "give at least 1")
     given = {
         "kind": kind,
+        "start": start,
         "steps": steps,
         "prompted_steps": prompted_steps,
         "target_steps": target_steps,
@@ -48,7 +51,8 @@ def pretrain(
         "seed": seed,
     }
     usual = masked.DEFAULTS if kind == "masked" else {}
-    recipe = Recipe(**usual | {name: value for name, value in given.items() if value is not None})
+    chosen = usual | {name: value for name, value in given.items() if value is not None}
+    recipe = Recipe(**chosen | ({"start": None} if start == "none" else {}))
     if card.finished(out, recipe):
         typer.echo(f"{out} already holds this model")
         return

@@ -12,17 +12,34 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast, RobertaConfig, RobertaForMaskedLM
+from transformers import PreTrainedTokenizerFast, RobertaPreLayerNormConfig, RobertaPreLayerNormForMaskedLM
 
 from paclab import prompts
+from paclab.models import load as load_model
 from paclab.pretraining import corpus as causal
 from paclab.pretraining.recipe import Recipe
 
 BEGIN, PAD, END, UNKNOWN, MASK = 0, 1, 2, 3, 4  # RoBERTa's order; the mask follows
 TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 SHARE = 0.2  # of a text row's tokens are predicted: 80 % of them hidden, 10 % replaced, 10 % left (BERT's rule)
-DEFAULTS = {"kind": "masked", "steps": 5000, "prompted_steps": 100, "text_rows": 32, "prompted_rows": 64,
-            "positions": 128}  # where a masked recipe differs from the causal one
+DEFAULTS = {"kind": "masked", "start": "embedded", "steps": 400, "prompted_steps": 200, "text_rows": 24,
+            "prompted_rows": 96, "positions": 128, "reviews": 8000, "lr": 1e-3, "warmup": 50}
+
+
+SORTED = 8  # batches drawn together, so that the rows of each can be of similar length
+
+
+class Same:
+    """A value known by identity: a key for caches of what is too large to hash."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other) -> bool:
+        return self.value is other.value
 
 
 class Batch(NamedTuple):
@@ -33,28 +50,29 @@ class Batch(NamedTuple):
     targets: np.ndarray
 
 
-def train_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFast:
-    """A byte-level BPE with RoBERTa's special tokens; the mask takes the space before it."""
-    bpe = Tokenizer(models.BPE())
+def finish(bpe: Tokenizer) -> PreTrainedTokenizerFast:
+    """Byte-level typography and RoBERTa's special tokens around byte pairs; the mask takes the space before it."""
+    mask = AddedToken(TOKENS[MASK], lstrip=True, special=True)
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
-    mask = AddedToken(TOKENS[MASK], lstrip=True, special=True)
-    bpe.train_from_iterator(
-        texts,
-        trainers.BpeTrainer(
-            vocab_size=vocabulary,
-            special_tokens=[*TOKENS[:MASK], mask],
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        ),
-    )
     bpe.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", BEGIN), ("</s>", END)]
     )
+    bpe.add_special_tokens([*TOKENS[:MASK], mask])
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe, bos_token="<s>", cls_token="<s>", eos_token="</s>", sep_token="</s>",
         pad_token="<pad>", unk_token="<unk>", mask_token=mask, clean_up_tokenization_spaces=False,
     )
+
+
+def train_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFast:
+    """A byte-level BPE with RoBERTa's special tokens, learnt from these texts."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    bpe.train_from_iterator(texts, trainers.BpeTrainer(
+        vocab_size=vocabulary, special_tokens=list(TOKENS), initial_alphabet=alphabet, show_progress=False))
+    return finish(bpe)
 
 
 def _encode(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> list[list[int]]:
@@ -75,13 +93,22 @@ def _rows(pieces: list[list[list[int]]], size: int) -> list[list[int]]:
     return rows
 
 
+def _tokenizer(recipe: Recipe, train: list[causal.Document]) -> PreTrainedTokenizerFast:
+    """The vocabulary of the model the recipe starts from, else one learnt from its text."""
+    if recipe.start:
+        from paclab.pretraining import turn
+
+        return turn.vocabulary(load_model(recipe.start, "cpu").tokenizer)
+    return train_tokenizer([prompts.masked_sentiment(s, prompts.SENTIMENT_WORDS[d.label].strip())
+                            for d in train for s in d.snippets], recipe.vocabulary)
+
+
 def build_corpus(recipe: Recipe) -> causal.Corpus:
     """Read, normalise and tokenise the public text; a function of the recipe alone."""
     found = causal.documents(recipe.reviews, recipe.seed)
     cut = len(found) - max(1, len(found) // causal.HELD_OUT)
     train, held = found[:cut], found[cut:]
-    words = [prompts.masked_sentiment(s, prompts.SENTIMENT_WORDS[d.label].strip()) for d in train for s in d.snippets]
-    tokenizer = train_tokenizer(words, recipe.vocabulary)
+    tokenizer = _tokenizer(recipe, train)
     flat = iter(_encode(tokenizer, [s if i == 0 else " " + s for d in found for i, s in enumerate(d.snippets)]))
     pieces = [[next(flat) for _ in d.snippets] for d in found]
     singles = iter(_encode(tokenizer, [s for d in train for s in d.snippets]))
@@ -119,22 +146,31 @@ def hide(rows: list[list[int]], vocabulary: int, seed: int | list[int]) -> Batch
 
 
 @lru_cache(maxsize=2)
-def _by_length(lengths: tuple[int, ...], labels: tuple[int, ...]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+def _by_length(snippets: Same) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """Numbers of the negative and the positive snippets of every length that has both."""
     groups = defaultdict(lambda: ([], []))
-    for index, (length, label) in enumerate(zip(lengths, labels, strict=True)):
-        groups[length][label].append(index)
+    for index, (ids, label) in enumerate(snippets.value):
+        groups[len(ids)][label].append(index)
     return {k: (np.array(v[0]), np.array(v[1])) for k, v in sorted(groups.items()) if v[0] and v[1]}
+
+
+def pairs(corpus: causal.Corpus, count: int, seed: int) -> list[int]:
+    """Numbers of snippets: `count` pairs of one length and opposite labels, all pairs of similar lengths.
+
+    Lengths follow the corpus; a draw of `SORTED` times as many is sorted and one block of it taken, so that little of
+    a batch is padding.
+    """
+    rng = np.random.default_rng([20_243, seed])
+    groups = _by_length(Same(corpus.snippets))
+    share = np.array([len(a) + len(b) for a, b in groups.values()], float)
+    drawn = np.sort(rng.choice(np.array(list(groups)), size=SORTED * count, p=share / share.sum()))
+    start = count * int(rng.integers(SORTED))
+    return [int(rng.choice(groups[int(n)][label])) for n in drawn[start : start + count] for label in (0, 1)]
 
 
 def prompted_batch(corpus: causal.Corpus, size: int, seed: int) -> Batch:
     """Pairs of equally long public snippets of opposite labels with the prompt; the word at the mask is the target."""
-    rng = np.random.default_rng([20_243, seed])
-    groups = _by_length(tuple(len(ids) for ids, _ in corpus.snippets), tuple(label for _, label in corpus.snippets))
-    lengths = np.array(list(groups))
-    share = np.array([len(a) + len(b) for a, b in groups.values()], float)
-    drawn = rng.choice(lengths, size=size // 2, p=share / share.sum())
-    chosen = [int(rng.choice(groups[int(length)][label])) for length in drawn for label in (0, 1)]
+    chosen = pairs(corpus, size // 2, seed)
     before, after = _encode(corpus.tokenizer, [" It was", "."])
     words = [ids[0] for ids in _encode(corpus.tokenizer, list(prompts.SENTIMENT_WORDS))]
     rows = [[BEGIN, *corpus.snippets[i][0], *before, MASK, *after, END] for i in chosen]
@@ -147,7 +183,7 @@ def text_batch(corpus: causal.Corpus, text: causal.Stream, recipe: Recipe, step:
     """The step's review text with hidden tokens."""
     plain = text.at(step)
     rows = [row[: int((weight > 0).sum()) + 1].tolist() for row, weight in zip(plain.ids, plain.weights, strict=True)]
-    return hide(rows, recipe.vocabulary, [20_244, recipe.seed, step])
+    return hide(rows, len(corpus.tokenizer), [20_244, recipe.seed, step])
 
 
 def batches(corpus: causal.Corpus, text: causal.Stream, recipe: Recipe, step: int) -> dict[str, Batch]:
@@ -158,7 +194,7 @@ def batches(corpus: causal.Corpus, text: causal.Stream, recipe: Recipe, step: in
     return found
 
 
-def batch_loss(model: RobertaForMaskedLM, batch: Batch) -> torch.Tensor:
+def batch_loss(model: RobertaPreLayerNormForMaskedLM, batch: Batch) -> torch.Tensor:
     """Mean cross-entropy of the targets (nats); the head runs at their positions only."""
     ids, seen, targets = (torch.from_numpy(part) for part in batch)
     hidden = model.base_model(ids, attention_mask=seen)[0]
@@ -166,13 +202,23 @@ def batch_loss(model: RobertaForMaskedLM, batch: Batch) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(model.lm_head(hidden[chosen]), targets[chosen])
 
 
-def build_model(recipe: Recipe) -> RobertaForMaskedLM:
-    """A RoBERTa-shaped model with random weights from the seed (float32, tied embeddings, no dropout)."""
+def build_model(recipe: Recipe) -> RobertaPreLayerNormForMaskedLM:
+    """A RoBERTa-shaped model with layer norms before each part (float32, tied embeddings, no dropout).
+
+    Its weights are random from the seed, or those of the causal model the recipe starts from.
+    """
     torch.manual_seed(recipe.seed)
-    config = RobertaConfig(
-        vocab_size=recipe.vocabulary, max_position_embeddings=recipe.positions + PAD + 1, hidden_size=recipe.width,
-        num_hidden_layers=recipe.depth, num_attention_heads=recipe.heads, intermediate_size=4 * recipe.width,
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, type_vocab_size=1, layer_norm_eps=1e-5,
+    extra = len(TOKENS) - 1 if recipe.start else 0
+    config = RobertaPreLayerNormConfig(
+        vocab_size=recipe.vocabulary + extra, max_position_embeddings=recipe.positions + PAD + 1,
+        hidden_size=recipe.width, num_hidden_layers=recipe.depth, num_attention_heads=recipe.heads,
+        intermediate_size=4 * recipe.width, hidden_act="gelu_pytorch_tanh", hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0, type_vocab_size=1, layer_norm_eps=1e-5,
         bos_token_id=BEGIN, pad_token_id=PAD, eos_token_id=END,
     )
-    return RobertaForMaskedLM(config)
+    model = RobertaPreLayerNormForMaskedLM(config)
+    if recipe.start:
+        from paclab.pretraining import turn
+
+        turn.weights(model, load_model(recipe.start, "cpu").module)
+    return model

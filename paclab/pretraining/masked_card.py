@@ -22,9 +22,9 @@ pipeline_tag: fill-mask
 ---
 # paclab's small masked language model
 
-A RoBERTa shaped model of {parameters} parameters (width {width}, {depth} layers, {heads} heads of {head}, byte-level
-BPE vocabulary of {vocabulary} with `<mask>`, {positions} positions, tied embeddings, no dropout). It stands where the
-papers of DPZero, DP-AggZO and SAGE use RoBERTa-large: sentiment is read at the mask of `<sentence> It was <mask>.`
+A RoBERTa shaped model of {parameters} parameters (layer norms before each part, width {width}, {depth} layers, {heads}
+heads of {head}, {positions} positions, tied embeddings, no dropout). It stands where the papers of DPZero, DP-AggZO and
+SAGE use RoBERTa-large: sentiment is read at the mask of `<sentence> It was <mask>.`
 
 ## Data: public text only
 
@@ -34,12 +34,13 @@ trained on, and public sentences equal to one of them (letters and digits compar
 
 ## Recipe
 
-`paclab pretrain --kind masked --out data/masked-model`: {steps} steps of AdamW (seed {seed}), each {text_rows} rows of
-at most {row_tokens} tokens of review text; {hidden} % of a row's tokens are predicted (80 % of them hidden, 10 %
-replaced, 10 % left); peak learning rate {lr}, {warmup} warm-up steps, cosine to {floor} of the peak. The last
-{prompted_steps} steps add {prompted_rows} public snippets with the prompt and their review's label word at the mask,
-the only token counted there: pairs of equally long snippets of opposite labels, so that neither length nor frequency
-favours a word. Weights are stored in float16; loading gives float32.
+`paclab pretrain --kind masked --out data/masked-model`. {begins}
+Then {steps} steps of AdamW (seed {seed}), each {text_rows} rows of at most {row_tokens} tokens of review text;
+{hidden} % of a row's tokens are predicted (80 % of them hidden, 10 % replaced, 10 % left); peak learning rate {lr},
+{warmup} warm-up steps, cosine to {floor} of the peak. The last {prompted_steps} steps add {prompted_rows} public
+snippets with the prompt and their review's label word at the mask, the only token counted there: pairs of equally long
+snippets of opposite labels, so that neither length nor frequency favours a word. Weights are stored in float16; loading
+gives float32.
 
 ## Scores (95 % intervals, of the stored weights)
 
@@ -58,6 +59,11 @@ The private scores are a study of a universe declared public for this measuremen
 For studying private fine-tuning of masked models at a small scale. It is no general language model: its English is
 that of film reviews, and its opinions are those of its label words. Licence: MIT.
 """
+
+STARTED = """It begins with the vocabulary ({vocabulary} byte pairs) and the weights of the `{start}` causal model,
+also made of public text only: both kinds of block do the same arithmetic, so what is new is sight to the right, the
+mask and a prediction head."""
+RANDOM = "It begins with random weights and a byte-level BPE vocabulary of {vocabulary} learnt from its text."
 
 
 @torch.no_grad()
@@ -100,7 +106,9 @@ def write_card(folder: Path, recipe: Recipe, scores: dict[str, Any], parameters:
 def card(recipe: Recipe, scores: dict[str, Any], parameters: int, notes: str = "") -> str:
     """The model card: data, recipe, scores with 95 % intervals, use and licence."""
     percents = {k: evaluate.Score(**v).percent() for k, v in scores.items() if isinstance(v, dict)}
+    begins = STARTED if recipe.start else RANDOM
     return TEXT.format(**asdict(recipe) | percents | {
+        "begins": begins.format(**asdict(recipe)),
         "parameters": f"{parameters:,}",
         "hidden": f"{100 * masked.SHARE:.0f}",
         "nats": f"{scores['public_text_nats_per_hidden_token']:.3f}",

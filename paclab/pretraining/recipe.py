@@ -18,10 +18,11 @@ class Recipe:
     with the task's own prompt and, with probability `tilt` a pair, the positive snippet the longer one (causal kind);
     `reviews` limits the number of public reviews read (None: all); `lr` is the peak of a warm-up and cosine schedule
     that ends at `lr * floor`, then falls to nothing over the `target_steps`; `kind` is causal or masked (the latter
-    reads no questions and has no target steps).
+    reads no questions and has no target steps), and a masked model may `start` from a causal one's weights.
     """
 
     kind: str = "causal"
+    start: str | None = None
     width: int = 128
     depth: int = 2
     heads: int = 4
@@ -45,6 +46,8 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise InputError("kind", f"{self.kind!r} is unknown", nearest(self.kind, KINDS))
+        if self.start is not None and self.kind != "masked":
+            raise InputError("start", "a causal model begins with random weights", "give kind=masked, or no start")
         if self.width % self.heads:
             raise InputError(
                 "width", f"{self.width} is not a multiple of {self.heads} heads", "change either"
