@@ -31,8 +31,8 @@ class Recipe:
     row_tokens: int = 96
     steps: int = 6000
     prompted_steps: int = 1000
-    target_steps: int = 60
-    tilt: float = 0.7
+    target_steps: int = 200
+    tilt: float = 0.85
     text_rows: int = 24
     question_rows: int = 8
     prompted_rows: int = 64
