@@ -243,13 +243,13 @@ def relations(r: Results) -> pd.DataFrame:
 # ---------------------------------------------------------------- the map of clips and rates
 
 
-def heat_configs(plan: Plan, k: int, steps: int, epsilon: float, clips: list[float], rates: list[float],
-                 test: int) -> list[Config]:
+def heat_configs(plan: Plan, k: int, steps: int, epsilon: float, clips: list[float],
+                 rates: list[float]) -> list[Config]:
     """One run per clip and learning rate (multiples of the recipe's), first seed, clips outermost."""
     base = rows.recipe("dp-aggzo", "ft", k)
     made = Row("map", epsilon, k, False, False)
-    return [plan.config(made, plan.seeds[0], steps=steps, clip=base.clip * c, lr=base.lr * x, test=test, eval_every=0,
-                        dev=100) for c in clips for x in rates]
+    return [plan.config(made, plan.seeds[0], steps=steps, clip=base.clip * c, lr=base.lr * x, eval_every=0)
+            for c in clips for x in rates]
 
 
 def heat_table(cells: list[Cell], clips: list[float], rates: list[float]) -> pd.DataFrame:

@@ -101,14 +101,24 @@ class Way(NamedTuple):
     values: Callable[[np.ndarray, np.random.Generator], np.ndarray]  # [k, n] -> released [k]
     predict: Callable[[float], training.Step]  # learning rate -> expected change
     bound: Callable[[float], training.Step] | None  # a looser published one
-    control: Callable[[np.ndarray], float]  # of the group's mean values: mean zero, tells lucky directions
+    control: Callable[[np.ndarray, float], float]  # (mean values, lr): what lucky directions explain, mean zero
 
 
 def mezo(local: Local) -> Way:
     """The mean projected gradient of all records, K = 1, no clip and no noise."""
     return Way("MeZO, all records", 1, lambda part, rng: part.mean(axis=1),
                lambda lr: training.zeroth_order_step(lr, local.gradient, local.along, local.rank), None,
-               lambda mean: float(np.mean(mean**2)) - local.gradient**2)
+               _luck(local, 1))
+
+
+def _luck(local: Local, k: int) -> Callable[[np.ndarray, float], float]:
+    """Descent and curvature along g of one group of directions, less their means over normal directions."""
+
+    def excess(mean: np.ndarray, lr: float) -> float:
+        along = float(np.mean(mean**2)) / local.gradient**2  # of the step, in units of g: mean 1, square 1 + 2 / K
+        return local.gradient**2 * (-lr * (along - 1) + lr**2 / 2 * local.along * (along**2 - 1 - 2 / k))
+
+    return excess
 
 
 def aggzo(local: Local, k: int, clip: float, multiplier: float, batch: float) -> Way:
@@ -127,7 +137,7 @@ def aggzo(local: Local, k: int, clip: float, multiplier: float, batch: float) ->
                lambda lr: training.lemma_4(lr, local.gradient, local.along, local.rank, k=k,
                                            beta_clip=clip * math.sqrt(k), noise_multiplier=multiplier, batch=batch,
                                            mean_norm=local.mean_norm),
-               lambda mean: float(np.mean(mean**2)) - local.gradient**2)
+               _luck(local, k))
 
 
 def zpl(local: Local, records: int, candidates: int, seed: int) -> Way:
@@ -144,7 +154,8 @@ def zpl(local: Local, records: int, candidates: int, seed: int) -> Way:
     return Way("PACZero-ZPL, coin", 1, values,
                lambda lr: training.paczero_step(lr, local.gradient, local.along, local.rank, tau=tau,
                                                 candidates=candidates), None,
-               lambda mean: free * (float(np.abs(mean[0])) - math.sqrt(2 / math.pi) * local.gradient))
+               lambda mean, lr: -lr * free * (abs(float(mean[0])) - math.sqrt(2 / math.pi) * local.gradient)
+               + lr**2 / 2 * local.along * (float(mean[0]) ** 2 / local.gradient**2 - 1))
 
 
 def step_table(model: LanguageModel, records: list[dict], delta: np.ndarray, key: int, ways: list[Way],
@@ -152,7 +163,7 @@ def step_table(model: LanguageModel, records: list[dict], delta: np.ndarray, key
     """Predicted and measured change of the records' loss by one step, at multiples of the predicted best rate.
 
     Directions are those of the recorded probe, so a trial draws no new losses for its gradients; what lucky
-    directions explain (`control`, mean zero) is taken off each measured change.
+    directions explain along g (`control`, mean zero) is taken off each measured change.
     """
     weights = Weights(trainable(model.module))
     directions = Directions(key, tuple(weights.live))
@@ -164,8 +175,8 @@ def step_table(model: LanguageModel, records: list[dict], delta: np.ndarray, key
                                  np.random.default_rng([seed, t, way.k])) for t in range(trials)]) - before
         for i, multiple in enumerate(multiples):
             lr = best * multiple
-            changes = found[:, i] + lr * np.array([way.control(_group(delta, way.k, t).mean(axis=1))
-                                                   for t in range(trials)])
+            changes = found[:, i] - np.array([way.control(_group(delta, way.k, t).mean(axis=1), lr)
+                                              for t in range(trials)])
             step = way.predict(lr)
             lines.append({"method": way.name, "lr over the best": multiple, "lr": lr, "descent": step.descent,
                           "curvature": step.curvature, "noise": step.noise, "predicted change": step.change,

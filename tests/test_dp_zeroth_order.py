@@ -1,0 +1,245 @@
+"""Chapter 20's arithmetic: rows by key, clipping error, what a released value consists of, bounds on a known bowl."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from paclab.chapters import dp_zeroth_order as table
+from paclab.chapters import dp_zeroth_order_clip as clip
+from paclab.chapters import dp_zeroth_order_figures as figures
+from paclab.chapters import dp_zeroth_order_theory as theory
+from paclab.chapters import rows
+from paclab.errors import InputError
+from paclab.experiments import Cell
+from paclab.notebook import plots
+
+KEYS = ["none-1", "none-16", "none-64", "2-1", "2-16", "2-64", "6-16", "2-4s", "masked-2-64"]
+PLAN = table.Plan(KEYS, [0, 1], 320, 1000, 500, None, "embedded")
+TEST = 400
+
+
+def made(plan=PLAN):
+    """Results with invented accuracies; settings are those of the real runs."""
+    cells = {}
+    for seed in plan.seeds:
+        for r in plan.rows:
+            rng = np.random.default_rng([seed, r.k, int(10 * (r.epsilon or 0))])
+            config = plan.config(r, seed)
+            infos = [{"batch": int(rng.poisson(64)), "clipped": 0.25} for _ in range(config.steps)]
+            score = (rng.random(TEST) < 0.62).astype(float)
+            metrics = [{"step": s, "dev_loss": 0.6 - s / 1e4, "dev_score": 0.6} for s in (0, config.steps)]
+            cells.setdefault(r.key, []).append(
+                Cell(config, {"release": {"noise_std": 1.0} if r.epsilon else {}}, 1 - score, score, infos, metrics,
+                     Path(".")))
+    score = (np.arange(TEST) % 5 > 1).astype(float)
+    zero = [rows.Reference(1 - score, score, 0.5, np.arange(TEST) % 2, score)] * len(plan.seeds)
+    return table.Results(plan, cells, {some[0].config.model: zero for some in cells.values()})
+
+
+# ---------------------------------------------------------------- rows
+
+
+def test_keys_name_promise_directions_model_and_steps():
+    one, twin = table.row("masked-0.5-64"), table.row("none-16s")
+    assert (one.epsilon, one.k, one.masked, one.short, one.method) == (0.5, 64, True, False, "dp-aggzo")
+    assert (twin.epsilon, twin.short, twin.method) == (None, True, "aggzo")
+    assert one.twin == "masked-none-64" and table.row("2-1").method == "dpzero"
+    for wrong in ("2", "2-0", "two-16", "2-16x"):
+        with pytest.raises(InputError, match="no row"):
+            table.row(wrong)
+
+
+def test_rows_cost_the_same_and_a_row_differs_from_its_twin_by_the_noise():
+    costs = {key: table.forwards(PLAN.config(table.row(key), 0)) for key in KEYS if not table.row(key).short}
+    assert max(costs.values()) / min(costs.values()) < 1.01 and costs["2-1"] == 2 * 64 * 320
+    row, twin = (PLAN.config(table.row(key), 3) for key in ("2-16", "none-16"))
+    same = ("k", "lr", "clip", "steps", "pool", "seed", "dev", "test", "sampling", "schedule")
+    assert all(getattr(row, name) == getattr(twin, name) for name in same) and row.method != twin.method
+    assert PLAN.config(table.row("2-4s"), 0).steps == row.steps
+
+
+def test_what_is_left_out_is_said():
+    plan = table.Plan(["2-1"], [0], 10, 1000, 500, 300, "embedded")
+    said = plan.left_out(["2-1", "none-16"], 5)
+    assert "AggZO, K = 16" in said and "4 of 5 seeds" in said
+    assert plan.left_out(["2-1"], 1).startswith("Nothing left out.")
+
+
+def test_the_table_pairs_a_row_with_its_twin():
+    r = made()
+    shown = table.table(r, 0.1).set_index("row")
+    cost = np.mean([b.score.mean() - a.score.mean() for a, b in zip(r.cells["2-16"], r.cells["none-16"], strict=True)])
+    assert shown.loc["DP-AggZO, K = 16, ε = 2", "noise took, points"] == pytest.approx(100 * cost)
+    assert shown["noise took, points"].notna().sum() == 4  # none-64's twin row 2-64, and 2-1, 2-16, 6-16
+    assert shown.loc["DPZero, ε = 2", "probe seconds"] == pytest.approx(32.0)
+
+
+def test_no_number_is_called_a_match_and_every_row_says_why():
+    ours = table.our_rows(made())
+    assert {"eps 2 / DPZO", "eps 2 / AggZO K=16", "non-private / MeZO", "zero-shot / no training"} <= set(ours["row"])
+    assert not ours["row"].str.contains("K=4").any()  # neither in the paper nor comparable: few steps
+    shown = table.beside_the_paper(ours, "desk")
+    found = shown[shown["ours"].notna()]
+    assert len(found) == len(ours) and found["status"].str.startswith("not comparable (").all()
+    assert shown["status"].str.contains("backpropagation").sum() > 10
+    assert not (shown["status"] == "match").any()
+
+
+def test_relations_quote_the_paper():
+    relations = table.relations(made()).set_index("claim")
+    assert relations.loc["K = 16 is ahead of K = 1 at ε = 2", "paper, points"] == pytest.approx(90.8 - 86.6)
+    assert set(relations["holds here?"]) <= {"yes", "no", "cannot tell"}
+
+
+# ---------------------------------------------------------------- clipping
+
+
+def test_clipping_error_by_hand():
+    delta = np.array([[3.0, 0.8], [4.0, 0.8]])  # two directions, two records
+    wrong, whole, share = clip.clipping(delta, 2, 1.0)  # vectors (1.5, 2) and (.4, .4); clip 1/sqrt 2
+    first = np.array([1.5, 2.0])
+    second = np.array([0.4, 0.4])
+    c = 1 / math.sqrt(2)
+    error = (first * c / 2.5 - first) / 2
+    assert (wrong, whole) == pytest.approx((np.sum(error**2), np.sum(((first + second) / 2) ** 2)))
+    assert share == 0.5
+    assert clip.clipping(delta, 1, 100.0)[0] == 0
+
+
+def test_records_of_one_norm_are_clipped_less_with_more_directions():
+    """Normal projections of equal gradient norms 1, clip just above: K = 1 cuts a third, many directions none."""
+    delta = np.random.default_rng(0).standard_normal((256, 400))
+    found = clip.error_table(delta, [1, 16, 256], [1.5]).set_index("K")
+    assert found.loc[1, "clipped, %"] == pytest.approx(100 * math.erfc(1.5 / math.sqrt(2)), abs=1)
+    assert found.loc[256, "clipped, %"] == 0 and found["relative error"].is_monotonic_decreasing
+
+
+def test_a_normal_law_has_no_heavy_tail_and_a_mixture_of_norms_has():
+    rng = np.random.default_rng(1)
+    normal = rng.standard_normal((300, 200))
+    mixed = normal * np.exp(rng.standard_normal(200))
+    assert clip.kurtosis(normal) == pytest.approx(3, abs=0.1) and clip.kurtosis(mixed) > 8
+    shown = clip.tail_table(mixed, 1.0).set_index("quantity")
+    assert shown.loc["each record over its own norm", "kurtosis"] == pytest.approx(3, abs=0.1)
+    found = clip.tail(normal)
+    assert found.beyond[np.searchsorted(found.value, 2.0)] == pytest.approx(math.erfc(2 / math.sqrt(2)), rel=0.1)
+
+
+def test_the_parts_of_a_released_value_are_those_of_simulated_releases():
+    """Without a clip: signal = the mean's size, sampling = rms / sqrt(batch), noise as dp-aggzo adds it."""
+    rng = np.random.default_rng(2)
+    means = rng.standard_normal(64) * 2
+    delta = means[:, None] + 3 * rng.standard_normal((64, 500))
+    found = clip.signal(delta, 16, 1e6, 0.5, 64)
+    assert found.signal == pytest.approx(np.sqrt(np.mean(means**2)), rel=0.1) and found.lost < 1e-9
+    assert found.sampling == pytest.approx(math.sqrt(np.mean(means**2) + 9) / 8, rel=0.05)
+    assert found.noise == pytest.approx(0.5 * (1e6 / 4) * 16 / 64)
+    released = [(delta[:, rng.random(500) < 64 / 500].sum(axis=1) / 64) for _ in range(400)]
+    assert np.std(released, axis=0).mean() == pytest.approx(found.sampling * math.sqrt(1 - 64 / 500), rel=0.1)
+
+
+def test_padded_records_are_left_out():
+    delta = np.random.default_rng(3).standard_normal((4, 10))
+    padded = np.pad(delta, ((0, 0), (0, 3)), constant_values=np.nan)
+    assert clip.clipping(padded, 2, 1.0) == clip.clipping(delta, 2, 1.0)
+    assert clip.signal(padded, 2, 1.0, 1.0, 64) == clip.signal(delta, 2, 1.0, 1.0, 64)
+    table_ = clip.error_over_training(np.stack([padded] * 5), [1, 4], 1.0, 2)
+    assert list(table_["middle"].unique()) == [1.5, 3.5, 5.0]
+
+
+def test_a_shuffled_epoch_gives_more_away_than_poisson_batches():
+    from paclab.privacy import dp
+
+    reached, error = clip.shuffled_advantage(0.5, 16, 20000, 0)
+    assert reached - 4 * error > dp.advantage(0.5, 1 / 16, 16)
+    assert clip.shuffled_advantage(1e3, 16, 5000, 0)[0] < 0.05
+    assert clip.shuffled_advantage(0.05, 16, 500, 0)[0] > 0.99  # without noise one always sees it join
+
+
+# ---------------------------------------------------------------- bounds on a bowl
+
+
+class Bowl:
+    """Records with losses |A(theta - x_i)|^2 / 2 in the engine's shape: live weights, exact projected gradients."""
+
+    def __init__(self, dim=6, records=80, seed=0):
+        rng = np.random.default_rng(seed)
+        self.scale = np.linspace(0.5, 2.0, dim)
+        self.centre = rng.standard_normal((records, dim)) + 2
+        self.live = {"w": torch.zeros(dim)}
+
+    def losses(self, _batch=None):
+        gap = (self.live["w"].double().numpy() - self.centre) * np.sqrt(self.scale)
+        return (gap**2).sum(axis=1) / 2
+
+
+@pytest.fixture
+def bowl(monkeypatch):
+    made = Bowl()
+    monkeypatch.setattr(theory, "trainable", lambda module: made.live)
+    monkeypatch.setattr(theory.tasks, "objective", lambda *a, **k: made)
+    return made
+
+
+def test_measured_steps_follow_the_formula_on_a_bowl(bowl):
+    """The second-order formula is exact in expectation for a quadratic: |g|, tr H and g'Hg are known here."""
+    from types import SimpleNamespace
+
+    from paclab.zo.directions import Directions
+    from paclab.zo.probe import Weights, differences
+
+    gradient = -bowl.scale * bowl.centre.mean(axis=0)
+    norm = np.linalg.norm(gradient)
+    weights, directions = Weights(bowl.live), Directions(7, ("w",))
+    delta = np.stack([differences(bowl.losses, weights, directions, 0, k, 1e-2) for k in range(512)])
+    along = float((gradient**2 * bowl.scale).sum() / norm**2)
+    local = theory.Local(0.0, norm, along, float(bowl.scale.sum()), 0.0, float(np.sqrt(delta.var(axis=1).mean())),
+                         float(np.sqrt((delta**2).mean(axis=0)).mean()))
+    ways = [theory.mezo(local), theory.aggzo(local, 16, 1e3, 0.01, 20.0), theory.zpl(local, 80, 16, 1)]
+    found = theory.step_table(SimpleNamespace(module=None), [], delta, 7, ways, [0.5, 1.0], 400, 0)
+    for way in ways[:2]:
+        part = found[found["method"] == way.name]
+        gap = (part["measured change"] - part["predicted change"]).abs()
+        assert (gap < 1.5 * part["± measured"] + 0.05 * part["predicted change"].abs()).all(), part
+    free = found[found["method"] == ways[2].name]
+    assert (free["measured change"] < 0).all() and (free["predicted change"] < 0).all()
+    assert (bowl.live["w"] == 0).all()
+
+
+def test_curvature_is_read_off_a_quadratic(bowl):
+    from paclab.zo.probe import Weights
+
+    weights = Weights(bowl.live)
+    at = theory._curve(weights, bowl.losses)
+    z = {"w": torch.tensor([1.0, 0, 0, 0, 0, 2.0])}
+    assert at(z, 0.05) == pytest.approx(bowl.scale[0] + 4 * bowl.scale[-1], rel=1e-3)
+    assert (bowl.live["w"] == 0).all()
+
+
+# ---------------------------------------------------------------- figures
+
+
+def test_figures_draw():
+    import matplotlib.pyplot as plt
+    import pandas as pd
+
+    r, rng = made(), np.random.default_rng(4)
+    steps = rng.standard_normal((3, 16, 60))
+    errors = clip.error_table(steps[0], [1, 4, 16], [0.5, 1.0])
+    later = clip.error_over_training(steps, [1, 4, 16], 1.0, 1)
+    adam = pd.DataFrame({"forwards": [0, 3, 6], "dev_loss": [0.6, 0.5, 0.4], "dev_score": [0.5, 0.6, 0.6]})
+    bounds = pd.DataFrame({"method": ["a", "b"], "lr over the best": [1.0, 1.0], "predicted change": [-1e-3, -2e-3],
+                           "measured change": [-1e-3, -1e-3], "± measured": [1e-4, 1e-4],
+                           "Lemma 4 at most": [np.nan, 1e-3]})
+    heat = table.heat_table(r.cells["2-16"] * 2, [0.5, 1.0], [1.0, 2.0])
+    heat["clip"], heat["lr"] = [1, 1, 2, 2], [1, 2, 1, 2]
+    with plots.style():
+        for figure in (figures.headline(r), figures.tails(steps[0], 1.0), figures.errors(errors, later),
+                       figures.by_directions(r), figures.compute(r, adam, 2.0, 0.1), figures.bounds(bounds),
+                       figures.heat(heat, 0.6), figures.explorer(steps, {2.0: 1.0}, 64, 4, 0.0, 2.0)):
+            figure.canvas.draw()
+            plt.close(figure)
+    assert figures.explorer_numbers(steps, {2.0: 1.0}, 64, 16, 10.0, 2.0)["clipped records"] == "0.0 %"
