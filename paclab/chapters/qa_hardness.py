@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from paclab.chapters.consensus_views import halves
+from paclab.errors import InputError
 from paclab.finetune import Config
 from paclab.privacy import consensus
 
@@ -42,7 +43,10 @@ SIGNALS = {s.key: s for s in [
 
 def settings(*, signals: list[str], tracks: list[str], directions: int, pool: int, seed: int, seeds: int, model: str,
              **_: Any) -> dict[tuple[str, str], list[Config]]:
-    """Settings of the recordings, by (signal, track): fresh directions at an untrained model."""
+    """Settings of the recordings, by (signal, track): fresh directions at an untrained model; qa-f1 must be there."""
+    if "qa-f1" not in signals:
+        raise InputError("signals", "lack qa-f1, the objective that this chapter is about", "add it")
+
     def one(signal: Signal, track: str, i: int) -> Config:
         return Config(task=signal.task, method="sign", track=track, lr=STILL, steps=directions, pool=pool, mu=signal.mu,
                       model=model, seed=seed + i, dev=2, test=2, study=True,
