@@ -102,6 +102,7 @@ class Plan(NamedTuple):
     dev: int = 500
     eval_every: int = 10
     model: str = "embedded"
+    dp_forwards: float = 1.0  # forward passes of a DP row, as a share of the other rows'
 
     def runs(self) -> list[tuple[int, str, str]]:
         """(seed, track, row key) of every training run, seeds outermost: an interrupted run holds whole seeds."""
@@ -118,22 +119,23 @@ class Plan(NamedTuple):
 
 
 def plan_of(*, rows: list[str], tracks: list[str], seeds: int, steps: int, pool: int, held_out: int, dev: int,
-            model: str, seed: int) -> Plan:
+            model: str, seed: int, dp_forwards: float = 1.0) -> Plan:
     """The plan that the chapter's parameters ask for; raises InputError when the row it is about is missing."""
     if "zpl-coin" not in rows:
         raise InputError("rows", "lack zpl-coin, the row that this chapter is about", "add it")
     return Plan(rows, tracks, [seed + i for i in range(seeds)], steps, pool, held_out or None,
-                dev=dev, eval_every=max(1, steps // 8), model=model)
+                dev=dev, eval_every=max(1, steps // 8), model=model, dp_forwards=dp_forwards)
 
 
 def config(plan: Plan, seed: int, track: str, key: str) -> Config:
     """Settings of one run; learning rates are the method's defaults, those of DP rows come with their clip.
 
-    A DP row samples 64 of the pool's records a step and takes as many steps as the other rows' forward passes buy.
+    A DP row samples 64 of the pool's records a step and takes as many steps as the other rows' forward passes
+    (times `dp_forwards`) buy.
     """
     row = ROWS[key]
     if row.epsilon:
-        steps = shared.equal_steps(plan.steps * plan.pool / EXPECTED_BATCH, row.k)
+        steps = shared.equal_steps(plan.dp_forwards * plan.steps * plan.pool / EXPECTED_BATCH, row.k)
         return shared.dp_config(row.method, row.epsilon, k=row.k, track=track, steps=steps, pool=plan.pool, seed=seed,
                                 model=plan.model, dev=plan.dev, test=plan.test, eval_every=max(1, steps // 8))
     return Config(task="sentiment", method=row.method, steps=plan.steps, pool=plan.pool,
