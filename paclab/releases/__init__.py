@@ -29,8 +29,8 @@ class Method(NamedTuple):
     differential: bool = False  # promises epsilon at delta
 
 
-SIGN_LR = {"ft": 1e-3, "lora": 1.5e-2}
-MEZO_LR = {"ft": 1e-3, "lora": 0.1}
+SIGN_LR = {"ft": 8e-3, "lora": 2e-2}
+MEZO_LR = {"ft": 2.5e-3, "lora": 3e-2}
 DP = ("releases/dp", "privacy/dp")
 PACZERO = ("releases/paczero", "releases/published")
 HALF = (*PACZERO, "releases/half")
