@@ -282,6 +282,32 @@ def test_artefact_names_stay_in_their_folder(toy):
 # ---- explorers and progress ----
 
 
+def test_an_explorers_figure_is_never_drawn_by_another_thread(monkeypatch):
+    """The inline backend draws all figures that pyplot knows, on any message, in the thread that got it."""
+    import matplotlib.pyplot as plt
+
+    from paclab.notebook import plots
+
+    seen = []
+
+    def draw(a):
+        figure = plt.figure()
+        seen.append(("interactive while made", plt.isinteractive()))
+        return figure
+
+    image = plots.png_image
+
+    def watched(figure, **options):
+        seen.append(("known while drawn", plt.fignum_exists(figure.number)))
+        return image(figure, **options)
+
+    monkeypatch.setattr(plots, "png_image", watched)
+    with plt.ion():
+        widgets._show(draw, None, {"a": 1})
+        assert plt.isinteractive()
+    assert seen == [("interactive while made", False), ("known while drawn", False)]
+
+
 def test_explorer_redraws_when_a_slider_moves():
     from ipywidgets import IntSlider
 

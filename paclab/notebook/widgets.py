@@ -5,11 +5,13 @@ Knows ipywidgets and tqdm. Does not know chapters, profiles or results.
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 FIGURE_HEIGHT = "480px"
+_DRAWING = threading.RLock()  # JupyterLab delivers slider moves to threads of their own, one figure at a time here
 EVERY_SHARE, EVERY_SECONDS = 0.1, 30.0
 
 
@@ -63,7 +65,7 @@ def explorer(
     hint = HTML("<small>Move with the mouse, or focus a slider and use the arrow keys.</small>")
 
     def redraw(_change: Any = None) -> None:
-        with out:
+        with _DRAWING, out:
             out.clear_output(wait=True)
             _show(draw, describe, {name: widget.value for name, widget in widgets.items()})
 
@@ -95,10 +97,13 @@ def _show(draw: Callable[..., Any], describe: Callable[..., Any] | None, values:
 
     from paclab.notebook.plots import png_image
 
-    figure = draw(**values)
+    # Pyplot must not know the figure while it is drawn: every message that another thread of the kernel handles ends
+    # by drawing all figures that pyplot knows, and a figure drawn by two threads at once comes out half empty.
+    with plt.ioff():
+        figure = draw(**values)
+        plt.close(figure)
     text = "; ".join(f"{name} = {value}" for name, value in values.items())
     display(png_image(figure, alt=f"explorer at {text}", tight=False))
-    plt.close(figure)
     if describe is not None:
         display(_numbers(describe(**values)))
 
