@@ -66,8 +66,9 @@ class Sweep(NamedTuple):
 class Tuned(NamedTuple):
     """Every trial's dev numbers, averaged over seeds, and the winning settings of each group.
 
-    grid: one row per group and trial, in the given order; `best` says "best" on the winners, `edge` names numeric
-    settings whose winner is the smallest or largest value tried in its group (the grid may be too narrow there).
+    grid: one row per group and trial, in the given order; "... before" is the untrained model on the same sentences;
+    `best` says "best" on the winners, `edge` names numeric settings whose winner is the smallest or largest value
+    tried in its group (the grid may be too narrow there).
     best: group (values of `per`, in that order) -> Config with the seed and `test` of the group's first trial.
     """
 
@@ -127,7 +128,8 @@ def pick(configs: Sequence[Config], cells: Sequence[Cell], per: Sequence[str], m
     """The grid and its winners from finished cells, one per config in the same order."""
     found: dict[Config, list[tuple[Config, dict]]] = {}
     for c, cell in zip(configs, cells, strict=True):
-        found.setdefault(_trial(c), []).append((c, cell.metrics[-1]))
+        start = {f"{name} before": cell.metrics[0].get(name, np.nan) for name in METRICS}
+        found.setdefault(_trial(c), []).append((c, cell.metrics[-1] | start))
     varied = [name for name in FIELDS if name not in (*per, "seed") and len({_value(t, name) for t in found}) > 1]
     rows, best = [], {}
     for group, trials in _groups(found, per).items():
@@ -143,7 +145,8 @@ def pick(configs: Sequence[Config], cells: Sequence[Cell], per: Sequence[str], m
             row = dict(zip(per, group, strict=True)) | {name: _value(trial, name) for name in varied}
             for name in METRICS:
                 values = [line.get(name, np.nan) for _, line in found[trial]]
-                row |= {name: float(np.mean(values)), f"{name} s.e.": _standard_error(values)}
+                row |= {name: float(np.mean(values)), f"{name} s.e.": _standard_error(values),
+                        f"{name} before": _mean(found[trial], f"{name} before")}
             rows.append(row | {"seeds": len(found[trial]), "trials": len(trials), "best": "best" * (i == winner),
                                "edge": edges if i == winner else ""})
     return Tuned(pd.DataFrame(rows), best, tuple(per), metric)

@@ -213,9 +213,10 @@ def test_accounting_and_equal_compute_agree_with_the_accountants():
     assert table["published rule (RDP)"] == pytest.approx(4.462, abs=2e-3)  # dossier D3
     assert table["PLD"] == pytest.approx(4.167, rel=1e-2)  # PRV in the same table, an upper bound too
     assert table["ε of the published noise, by PLD"] < 2.0
-    plan = dc.plan_of(**ASKED | {"probes": 64})
-    equal = tables.equal_compute(plan, [0.5])
-    assert equal["T"].tolist() == [64, 16, 4] and equal["clip"].tolist() == [1, 0.5, 0.25]
+    equal = tables.equal_compute(1000, {20_000: [1, 16]}, [0.5])
+    assert equal["T"].tolist() == [20_000, 1250]
+    ratio = equal["noise of one number, against the first K"].tolist()
+    assert ratio[0] == 1 and ratio[1] == pytest.approx(1, abs=0.02)  # the regime where noise grows like sqrt T
 
 
 def test_risk_table_has_bound_attack_and_unit_on_both_sides(plan):

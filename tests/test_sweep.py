@@ -38,6 +38,7 @@ def test_the_winner_has_the_best_mean_over_seeds_not_the_best_run():
     assert by_loss.grid["lr"].tolist() == [1e-4, 1e-3, 1e-2]
     assert by_loss.grid["dev_loss"].tolist() == pytest.approx([0.7, 0.6, 0.7])
     assert by_loss.grid["dev_loss s.e."].tolist() == pytest.approx([0.2, 0.0, 0.0])  # |0.5 - 0.9| / 2
+    assert by_loss.grid["dev_loss before"].tolist() == [9.0] * 3
     by_score = sweep.pick(configs, cells, ("method",), "dev_score")
     assert by_score.best == {("mezo",): configs[4]}
     assert by_score.grid["edge"].tolist() == ["", "", "lr largest"] and by_loss.grid["edge"].tolist() == ["", "", ""]

@@ -159,7 +159,7 @@ def numbers(differences: np.ndarray, epsilon: float, records: int, steps: int, k
 
 
 @functools.lru_cache(maxsize=4)
-def differences(seed: int = 0, directions: int = 16, records: int = 300, model: str = "embedded") -> np.ndarray:
+def differences(seed: int = 0, directions: int = 16, records: int = 200, model: str = "embedded") -> np.ndarray:
     """Projected gradients of the untrained model on sentences of a public pool: float64 [directions, records]."""
     import torch
 

@@ -101,23 +101,30 @@ def grid(r: Results) -> pd.DataFrame:
     names = {(f.method, f.k): f.name for f in r.plan.families}
     frame = r.tuned.grid
     method = [names[m, k] for m, k in zip(frame["method"], frame["k"], strict=True)]
-    frame = frame.drop(columns=["method", "k"]).rename(columns={"epsilon": "ε", "dev_loss": "dev loss", "dev_score":
-                                                                "dev accuracy"})
+    frame = frame.drop(columns=["method", "k", "steps", "noise", "dev_score s.e.", "dev_score before"], errors="ignore")
+    frame = frame.rename(columns={"epsilon": "ε", "dev_loss": "dev loss", "dev_loss s.e.": "dev loss s.e.",
+                                  "dev_loss before": "dev loss, untrained", "dev_score": "dev accuracy"})
     frame.insert(0, "method", method)
     return frame
 
 
-def equal_compute(plan: Plan, epsilons: list[float]) -> pd.DataFrame:
-    """The noise of one released number at each K when every run costs the same forwards, clip 1 for K = 1."""
-    lines = []
-    q = min(1.0, dp_release.EXPECTED_BATCH / plan.pool)
-    for k in [1, *plan.directions]:
-        steps = rows.equal_steps(plan.probes, k)
+def equal_compute(pool: int, runs: dict[int, list[int]], epsilons: list[float]) -> pd.DataFrame:
+    """The noise of one released number at each K when every run costs the same forwards.
+
+    runs: directions of a whole run (T times K) -> values of K. The noise is relative to K = 1 of the same run length,
+    with the clip 1 / sqrt K; certified by pld.
+    """
+    lines, q = [], min(1.0, dp_release.EXPECTED_BATCH / pool)
+    for probes, directions in runs.items():
         for e in epsilons:
-            noise = dp.noise_multiplier(e, q, steps, DELTA)
-            lines.append({"ε": e, "K": k, "T": steps, "noise / clip": noise, "clip": 1 / math.sqrt(k),
-                          "noise in a released number, × b": noise * math.sqrt(k)})
-    return pd.DataFrame(lines).sort_values(["ε", "K"], ignore_index=True)
+            first = None
+            for k in directions:
+                steps = rows.equal_steps(probes, k)
+                noise = dp.noise_multiplier(e, q, steps, DELTA)
+                first = first or noise * math.sqrt(k)
+                lines.append({"ε": e, "T K": probes, "K": k, "T": steps, "noise / clip": noise,
+                              "noise of one number, against the first K": noise * math.sqrt(k) / first})
+    return pd.DataFrame(lines)
 
 
 def accounting(epsilons: list[float], schedules: list[tuple[float, int]]) -> pd.DataFrame:
