@@ -109,12 +109,11 @@ class Run:
         self.written[name] = ""
         return self.out / name
 
-    def check(self, text: str, passed: Any, detail: str = "") -> bool:
+    def check(self, text: str, passed: Any, detail: str = "") -> None:
         """Record a check and print OK or FAIL; one that fails turns the chapter red at the stamp."""
         passed = bool(passed)
         self.checks.append({"text": text, "passed": passed, "detail": detail})
         print(f"{'OK  ' if passed else 'FAIL'} {text}{f' ({detail})' if detail else ''}")
-        return passed
 
     def stamp(self) -> None:
         """Last cell: write run.json, say where the numbers come from, refuse failed checks and gaps."""
