@@ -127,7 +127,10 @@ def test_hardness_table_and_its_figures():
         plt.close(figure)
     numbers = figures.explorer_numbers(found, ("qa-f1", "ft"), 60, 16, np.inf, "coin")
     assert float(numbers["records moved by a nudge"].rstrip(" %")) < 10
-    assert "sentiment" in figures.sentence(hard.hardness(found, 16))
+    said = figures.sentence(hard.hardness(found, 16))
+    assert "full fine-tuning, 60 questions" in said and "cross-entropy: tau" in said and "LoRA" in said
+    sizes = hard.by_size([np.eye(12, 60)], [10, 60], 30, 0)
+    assert sizes[1] == pytest.approx(1) and sizes[0] == pytest.approx(1)  # lone moves have t = 1 in every sub-pool
 
 
 def test_recordings_leave_the_model_as_it_is(tmp_path):

@@ -40,7 +40,9 @@ def headline(recorded: Recorded, candidates: int) -> Any:
         right.axvspan(low, high, color=("#dddddd", "#c4c4c4", "#eeeeee")[i], zorder=0)
     left.set_yticks(range(len(names)), [f"{hard.SIGNALS[key].name}  [{track}]" for key, track in names])
     left.set_ylim(len(names) - 0.5, -0.5)
-    left.set(xlabel="|t| of each direction (shaded: halves agree more often than not)", xlim=(-0.1, LIMIT + 0.15))
+    widest = max(3.5, *(min(LIMIT, np.abs(consensus.pool_t_statistic(a)).max() + 0.3) for some in recorded.values()
+                        for a in some))
+    left.set(xlabel="|t| of each direction\n(shaded: halves agree more often than not)", xlim=(-0.1, widest))
     right.set(xlabel="τ brought to N = 1000\n(grey: the paper's SQuAD LoRA, SQuAD, SST-2)")
     for ax in (left, right):
         ax.grid(axis="y", visible=False)
@@ -62,7 +64,7 @@ def size_law(recorded: Recorded, track: str, repeats: int, seed: int) -> Any:
         ax.plot(sizes, hard.by_size(arrays, sizes, repeats, seed), linestyle="none", marker=look["marker"],
                 color=look["color"], label=hard.SIGNALS[key].name)
     ax.axhline(1, color="#777777", linewidth=1)
-    ax.set(xlabel=f"records in the pool, N ({TRACKS[track]})", ylabel="mean t² (1 = noise alone)", yscale="log")
+    ax.set(xlabel=f"records in the pool, N ({TRACKS[track]})", ylabel="mean t² (1 = noise alone)", ylim=(0, None))
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=9)
     return figure
 
@@ -95,7 +97,7 @@ def explorer_figure(recorded: Recorded, name: tuple[str, str], size: int, halves
     values, parts = _read(recorded, name, size, clip), None
     parts = hard.kinds(values, halves, tie=tie)
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(10.4, 3.2), layout="none")
-    figure.subplots_adjust(left=0.06, right=0.99, top=0.93, bottom=0.18, wspace=0.26)
+    figure.subplots_adjust(left=0.06, right=0.99, top=0.93, bottom=0.23, wspace=0.26)
     t = consensus.pool_t_statistic(values)
     left.axhspan(-half_way(halves), half_way(halves), color="#eeeeee")
     left.plot(np.arange(len(t)), np.clip(t, -LIMIT, LIMIT), linestyle="none", marker="o", markersize=4,
@@ -118,7 +120,7 @@ def _records(ax: Any, row: np.ndarray) -> None:
     still = int(np.sum(row == 0))
     ax.hist(row[row != 0] if still < len(row) else [0.0], bins=24, color=plots.PALETTE[4], edgecolor=plots.INK,
             linewidth=0.4)
-    ax.set(xlabel=f"clearest direction: g of moved records ({still} of {len(row)} still)", ylabel="records")
+    ax.set(xlabel=f"g of the records that move\n(clearest direction; {still} of {len(row)} do not)", ylabel="records")
 
 
 def _read(recorded: Recorded, name: tuple[str, str], size: int, clip: float) -> np.ndarray:
@@ -186,10 +188,12 @@ def free_steps(r: Results, window: int = 10) -> Any:
 
 
 def sentence(table: pd.DataFrame) -> str:
-    """The answer in one line, from the hardness table's first track."""
-    first = table[table["track"] == table["track"].iloc[0]]
-    easiest, hardest = (first.iloc[int(fn(first["tau"].to_numpy()))] for fn in (np.argmax, np.argmin))
-    return (f"at {int(first['N'].iloc[0])} records a direction's |t| is typically {easiest['tau']:.1f} for "
-            f"{easiest['objective']} and {hardest['tau']:.1f} for {hardest['objective']} (noise alone: 1); one "
-            f"nudge moves {easiest['records moved, %']:.0f} % of the records of the former and "
-            f"{hardest['records moved, %']:.1f} % of the latter")
+    """The answer in one line, from the hardness table: the same questions by both objectives, one line a track."""
+    lines = []
+    for track, part in table.groupby("track", sort=False):
+        found = part.set_index("objective")
+        said = [f"{name.removeprefix('answers, ')}: tau {found.loc[name, 'tau']:.2f}, "
+                f"{found.loc[name, 'records moved, %']:.1f} % of the records move"
+                for name in (hard.SIGNALS[key].name for key in ("qa-ce", "qa-f1")) if name in found.index]
+        lines.append(f"{TRACKS[track]}, {int(part['N'].iloc[0])} questions (noise alone: tau 1): {'; '.join(said)}")
+    return "\n".join(lines)

@@ -130,7 +130,7 @@ def hardness(recorded: dict[tuple[str, str], list[np.ndarray]], candidates: int)
 
 
 def by_size(arrays: list[np.ndarray], sizes: list[int], repeats: int, seed: int) -> np.ndarray:
-    """Mean t^2 of random sub-pools of each size: float64 [sizes]."""
+    """Mean t^2 of random sub-pools of each size, over directions that move a record of them: float64 [sizes]."""
     out = []
     for size in sizes:
         found = []
@@ -138,7 +138,8 @@ def by_size(arrays: list[np.ndarray], sizes: list[int], repeats: int, seed: int)
             for k in range(repeats):
                 rng = np.random.Generator(np.random.Philox(key=[seed + i, 1000 * size + k]))
                 found.append(tau_squared(array[:, rng.permutation(array.shape[1])[:size]]))
-        out.append(np.mean(found))
+        kept = [x for x in found if x > 0]
+        out.append(np.mean(kept) if kept else np.nan)
     return np.array(out)
 
 
