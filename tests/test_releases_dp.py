@@ -280,8 +280,8 @@ def job(method="dp-aggzo", rule=None, **options):
     given = config(method, **options)
     release = dp.differential(given, Secret.from_seed(0))
     if rule is None:
-        rule = sage.sage(sage.Settings(release.public["noise_std"], given.k, 0.9, 2))
-    return Job(losses, Weights(live), Directions(77), release, constant(0.01, STEPS), STEPS, given.k, 1e-3, rule)
+        rule = sage.sage(sage.Settings(release.public["noise_std"], given.k, 0.5, 2, gain="linear"))
+    return Job(losses, Weights(live), Directions(77), release, constant(0.2, STEPS), STEPS, given.k, 1e-3, rule)
 
 
 class Killed(BaseException):
@@ -295,9 +295,14 @@ def contents(folder):
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-    whole, folder = job(sampling=0.03), Folder(tmp_path_factory.mktemp("whole"))
+    whole, folder = job(sampling=0.03, epsilon=30.0), Folder(tmp_path_factory.mktemp("whole"))
     train(whole, folder)
     assert 0 in [info["batch"] for info in ledger_lines(folder)]  # an empty batch is among the steps
+    lines, state, factors = transcript.read(folder.transcript, 8), whole.rule.init(), []
+    for line in lines:
+        state, factor = whole.rule.step(state, line.t, line.values)
+        factors.append(factor)
+    assert min(factors) < 0.9  # and the rule's state matters
     return contents(folder), whole.weights.digest()
 
 
@@ -315,9 +320,9 @@ def test_a_kill_anywhere_restores_accountant_sampler_noise_and_rule(kill_at, tmp
 
     monkeypatch.setattr(transcript, "append", dying)
     with pytest.raises(Killed):
-        train(job(sampling=0.03), folder)
+        train(job(sampling=0.03, epsilon=30.0), folder)
     monkeypatch.setattr(transcript, "append", honest)
-    second = job(sampling=0.03)
+    second = job(sampling=0.03, epsilon=30.0)
     train(second, folder)
     assert contents(folder) == reference[0] and second.weights.digest() == reference[1]
 
@@ -332,7 +337,7 @@ def test_a_resumed_run_cannot_go_on_past_its_promise(tmp_path):
 
 def test_replay_recomputes_the_factor(tmp_path):
     """From base weights, direction key and transcript alone; the plain rule would end elsewhere."""
-    trained, folder = job(sampling=1.0), Folder(tmp_path)
+    trained, folder = job(sampling=1.0, epsilon=30.0), Folder(tmp_path)
     train(trained, folder)
     def bare():
         return Weights({"a": torch.zeros(4), "b": torch.zeros(3)})
