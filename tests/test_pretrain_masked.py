@@ -61,20 +61,21 @@ def test_hidden_tokens_follow_the_published_shares(corpus):
     assert kept == pytest.approx(0.1, abs=4 * 0.3 / count**0.5 + 0.01)
 
 
-def test_prompted_rows_are_the_tasks_own_and_balanced_within_every_length(corpus):
-    batch = masked.prompted_batch(corpus, 64, 5)
+def test_prompted_rows_are_the_tasks_own_and_both_labels_are_equally_frequent(corpus):
+    batch = masked.prompted_batch(corpus, Recipe(**vars(TINY) | {"prompted_rows": 200, "tilt": 0.0}), 5)
     words = {corpus.tokenizer(w, add_special_tokens=False)["input_ids"][0]: i
              for i, w in enumerate(prompts.SENTIMENT_WORDS)}
     assert ((batch.targets >= 0).sum(1) == 1).all() and ((batch.ids == masked.MASK) == (batch.targets >= 0)).all()
     labels = np.array([words[t] for t in batch.targets[batch.targets >= 0]])
-    lengths = batch.seen.sum(1)
-    for length in set(lengths):
-        assert labels[lengths == length].mean() == 0.5
+    assert labels.tolist() == [0, 1] * 100
     row = batch.ids[0][batch.seen[0] == 1].tolist()
     sentence = corpus.tokenizer.decode(row[1 : row.index(masked.MASK)])
     assert sentence.endswith(" It was")
     whole = corpus.tokenizer(prompts.masked_sentiment(sentence.removesuffix(" It was"), "<mask>"))["input_ids"]
     assert whole == row
+    tilted = masked.prompted_batch(corpus, Recipe(**vars(TINY) | {"prompted_rows": 200, "tilt": 1.0}), 5)
+    longer = (tilted.seen.sum(1)[1::2] - tilted.seen.sum(1)[::2]).mean()
+    assert longer > 3 > abs((batch.seen.sum(1)[1::2] - batch.seen.sum(1)[::2]).mean())
 
 
 def test_batch_loss_is_the_models_own(corpus):

@@ -1,12 +1,10 @@
 """The masked kind: a small RoBERTa-shaped model, its text, its batches and their loss; knows no training loop.
 
 Rows are `<s> text </s>` of public snippets with a share of their tokens hidden; prompted rows are public snippets
-with the masked sentiment prompt, the review's label word as the only target. Within a batch every length holds each
-label equally often, so that neither word is favoured by anything but the text.
+with the masked sentiment prompt, the review's label word as the only target. Snippets come in pairs of both labels,
+drawn as for the causal model's last steps.
 """
 
-from collections import defaultdict
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -17,29 +15,14 @@ from transformers import PreTrainedTokenizerFast, RobertaPreLayerNormConfig, Rob
 from paclab import prompts
 from paclab.models import load as load_model
 from paclab.pretraining import corpus as causal
+from paclab.pretraining.prompted import SHORTEST, pairs
 from paclab.pretraining.recipe import Recipe
 
 BEGIN, PAD, END, UNKNOWN, MASK = 0, 1, 2, 3, 4  # RoBERTa's order; the mask follows
 TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 SHARE = 0.2  # of a text row's tokens are predicted: 80 % of them hidden, 10 % replaced, 10 % left (BERT's rule)
-DEFAULTS = {"kind": "masked", "start": "embedded", "steps": 400, "prompted_steps": 200, "text_rows": 24,
+DEFAULTS = {"kind": "masked", "start": "embedded", "steps": 1000, "prompted_steps": 60, "tilt": 0.3, "text_rows": 24,
             "prompted_rows": 96, "positions": 128, "reviews": 8000, "lr": 1e-3, "warmup": 50}
-
-
-SORTED = 8  # batches drawn together, so that the rows of each can be of similar length
-
-
-class Same:
-    """A value known by identity: a key for caches of what is too large to hash."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other) -> bool:
-        return self.value is other.value
 
 
 class Batch(NamedTuple):
@@ -145,32 +128,10 @@ def hide(rows: list[list[int]], vocabulary: int, seed: int | list[int]) -> Batch
     return Batch(shown, seen, targets)
 
 
-@lru_cache(maxsize=2)
-def _by_length(snippets: Same) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Numbers of the negative and the positive snippets of every length that has both."""
-    groups = defaultdict(lambda: ([], []))
-    for index, (ids, label) in enumerate(snippets.value):
-        groups[len(ids)][label].append(index)
-    return {k: (np.array(v[0]), np.array(v[1])) for k, v in sorted(groups.items()) if v[0] and v[1]}
-
-
-def pairs(corpus: causal.Corpus, count: int, seed: int) -> list[int]:
-    """Numbers of snippets: `count` pairs of one length and opposite labels, all pairs of similar lengths.
-
-    Lengths follow the corpus; a draw of `SORTED` times as many is sorted and one block of it taken, so that little of
-    a batch is padding.
-    """
-    rng = np.random.default_rng([20_243, seed])
-    groups = _by_length(Same(corpus.snippets))
-    share = np.array([len(a) + len(b) for a, b in groups.values()], float)
-    drawn = np.sort(rng.choice(np.array(list(groups)), size=SORTED * count, p=share / share.sum()))
-    start = count * int(rng.integers(SORTED))
-    return [int(rng.choice(groups[int(n)][label])) for n in drawn[start : start + count] for label in (0, 1)]
-
-
-def prompted_batch(corpus: causal.Corpus, size: int, seed: int) -> Batch:
-    """Pairs of equally long public snippets of opposite labels with the prompt; the word at the mask is the target."""
-    chosen = pairs(corpus, size // 2, seed)
+def prompted_batch(corpus: causal.Corpus, recipe: Recipe, step: int) -> Batch:
+    """Public snippets of both labels with the prompt; their reviews' label words at the mask are the targets."""
+    rng = np.random.default_rng([20_243, recipe.seed, step])
+    chosen = pairs(corpus, recipe.prompted_rows, recipe.tilt, rng, SHORTEST).ravel()
     before, after = _encode(corpus.tokenizer, [" It was", "."])
     words = [ids[0] for ids in _encode(corpus.tokenizer, list(prompts.SENTIMENT_WORDS))]
     rows = [[BEGIN, *corpus.snippets[i][0], *before, MASK, *after, END] for i in chosen]
@@ -190,7 +151,7 @@ def batches(corpus: causal.Corpus, text: causal.Stream, recipe: Recipe, step: in
     """What a step trains on, by name."""
     found = {"masked text": text_batch(corpus, text, recipe, step)}
     if step >= recipe.steps - recipe.prompted_steps:
-        found["prompted"] = prompted_batch(corpus, recipe.prompted_rows, step)
+        found["prompted"] = prompted_batch(corpus, recipe, step)
     return found
 
 

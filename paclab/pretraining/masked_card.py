@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from paclab import models, tasks
-from paclab.files import write_atomic, write_json
+from paclab.files import sha256_file, write_atomic, write_json
 from paclab.pretraining import evaluate, masked
 from paclab.pretraining.corpus import Corpus
 from paclab.pretraining.recipe import Recipe
@@ -34,13 +34,15 @@ trained on, and public sentences equal to one of them (letters and digits compar
 
 ## Recipe
 
-`paclab pretrain --kind masked --out data/masked-model`. {begins}
+`paclab pretrain --kind masked --out data/masked-model`
+
+{begins}
 Then {steps} steps of AdamW (seed {seed}), each {text_rows} rows of at most {row_tokens} tokens of review text;
 {hidden} % of a row's tokens are predicted (80 % of them hidden, 10 % replaced, 10 % left); peak learning rate {lr},
 {warmup} warm-up steps, cosine to {floor} of the peak. The last {prompted_steps} steps add {prompted_rows} public
-snippets with the prompt and their review's label word at the mask, the only token counted there: pairs of equally long
-snippets of opposite labels, so that neither length nor frequency favours a word. Weights are stored in float16; loading
-gives float32.
+snippets with the prompt and their review's label word at the mask, the only token counted there: pairs of opposite
+labels and of equal rank by length, the shortest quarter left out; with probability {tilt} a pair is drawn with the
+longer one positive. Weights are stored in float16; loading gives float32.
 
 ## Scores (95 % intervals, of the stored weights)
 
@@ -60,9 +62,9 @@ For studying private fine-tuning of masked models at a small scale. It is no gen
 that of film reviews, and its opinions are those of its label words. Licence: MIT.
 """
 
-STARTED = """It begins with the vocabulary ({vocabulary} byte pairs) and the weights of the `{start}` causal model,
-also made of public text only: both kinds of block do the same arithmetic, so what is new is sight to the right, the
-mask and a prediction head."""
+STARTED = """It begins with the vocabulary ({vocabulary} byte pairs) and the weights of the `{start}` causal model (SHA-256
+of its weights: {digest}...), also made of public text only: both kinds of block do the same arithmetic, so what is new
+is sight to the right, the mask and a prediction head."""
 RANDOM = "It begins with random weights and a byte-level BPE vocabulary of {vocabulary} learnt from its text."
 
 
@@ -106,9 +108,11 @@ def write_card(folder: Path, recipe: Recipe, scores: dict[str, Any], parameters:
 def card(recipe: Recipe, scores: dict[str, Any], parameters: int, notes: str = "") -> str:
     """The model card: data, recipe, scores with 95 % intervals, use and licence."""
     percents = {k: evaluate.Score(**v).percent() for k, v in scores.items() if isinstance(v, dict)}
-    begins = STARTED if recipe.start else RANDOM
+    begins, digest = STARTED if recipe.start else RANDOM, ""
+    if recipe.start:
+        digest = sha256_file((models.shipped(recipe.start) or Path(recipe.start)) / "model.safetensors")[:12]
     return TEXT.format(**asdict(recipe) | percents | {
-        "begins": begins.format(**asdict(recipe)),
+        "begins": begins.format(**asdict(recipe), digest=digest),
         "parameters": f"{parameters:,}",
         "hidden": f"{100 * masked.SHARE:.0f}",
         "nats": f"{scores['public_text_nats_per_hidden_token']:.3f}",
