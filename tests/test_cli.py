@@ -99,6 +99,8 @@ def test_a_broken_file_system_is_one_line_and_a_bug_is_not(monkeypatch, capsys):
     status, _, err = paclab(monkeypatch, capsys, "list")
     assert status == 2 and err == ("paclab: /some/file: Permission denied; check that file, its folder and the free "
                                    "space\n")
+    fail(OSError(28, "No space left on device"))
+    assert paclab(monkeypatch, capsys, "list")[2].startswith("paclab: disk: No space left on device; ")
     fail(OSError("a bug"))
     with pytest.raises(OSError, match="a bug"):
         cli.main()

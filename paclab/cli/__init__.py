@@ -1,5 +1,6 @@
 """The command `paclab`: builds the command tree and turns bad input into one line and exit status 2."""
 
+import errno
 import importlib
 import os
 import sys
@@ -12,6 +13,8 @@ from paclab.errors import InputError
 GROUPS = {  # file -> its commands, in the order of the help page
     "train": ("train", "resume", "export", "verify"), "sweep": ("sweep",), "pretrain": ("pretrain",),
     "book": ("list", "run", "lint", "report"), "risk": ("risk",), "rates": ("rates",), "ledger": ("ledger",)}
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 app = typer.Typer(name="paclab", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   help="Private language learning, measured: train, verify, price and reproduce.")
@@ -45,9 +48,9 @@ def main() -> None:
             raise SystemExit(2) from None
         _stop(messages.usage_line(error))
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno not in FULL:
             raise
-        _stop(f"{error.filename}: {error.strerror}; check that file, its folder and the free space")
+        _stop(f"{error.filename or 'disk'}: {error.strerror}; check that file, its folder and the free space")
     except (KeyboardInterrupt, typer.Abort):
         status = 130
     if status == 130:
