@@ -194,9 +194,20 @@ def runs(r: Results) -> Any:
         _factors(bottom, r, s)
     axes[0, 0].set_ylabel("signal to noise, ρ")
     axes[1, 0].set_ylabel("factor α")
-    for ax in axes[:, -1]:
-        ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    for line in axes:
+        _one_legend(line)
     return mark(figure)
+
+
+def _one_legend(axes: Any) -> None:
+    """One legend beside the last of `axes` with everything that any of them shows."""
+    found: dict[str, Any] = {}
+    for ax in axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    order = [label for label in NAMES.values() if label in found] + [label for label in found
+                                                                     if label not in NAMES.values()]
+    axes[-1].legend([found[label] for label in order], order, loc="upper left", bbox_to_anchor=(1.01, 1.0))
 
 
 def learning_rates(r: Results) -> Any:
@@ -211,7 +222,7 @@ def learning_rates(r: Results) -> Any:
         _against_rate(ax, r, group)
     for ax in list(axes.flat)[len(groups):]:
         ax.set_visible(False)
-    axes[0, -1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    _one_legend(list(axes[0]) if lines == 1 else [*axes[1:].flat, *axes[0]])
     return mark(figure)
 
 
@@ -238,7 +249,7 @@ def effects(r: Results) -> Any:
     import matplotlib.pyplot as plt
 
     settings = r.plan.settings()
-    figure, axes = plt.subplots(1, 2, figsize=(10.6, 0.34 * len(settings) + 1.7), sharey=True)
+    figure, axes = plt.subplots(1, 2, figsize=(11.6, 0.34 * len(settings) + 1.9), sharey=True)
     _effect_axes(axes, r, settings)
     axes[1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
     return mark(figure)
@@ -254,8 +265,8 @@ def _effect_axes(axes: Any, r: Results, settings: list[Setting]) -> None:
                         linestyle="none", marker=plots.MARKERS[j], color=plots.PALETTE[(0, 5)[j]], label=label)
         ax.axvline(0, color=plots.INK, linewidth=1)
         ax.grid(axis="y", visible=False)
-    axes[0].set(xlabel=f"held-out loss, SAGE minus the other, nats\n(95 % over {over}; left: SAGE is better)")
-    axes[1].set(xlabel="accuracy, SAGE minus the other, points\n(right: SAGE is better)")
+    axes[0].set(xlabel=f"held-out loss, difference in nats\n(95 % over {over})", title="loss: SAGE wins on the left")
+    axes[1].set(xlabel="accuracy, difference in points", title="accuracy: on the right")
     axes[0].set_yticks(range(len(settings)), [f"{s.group.name}, lr × {s.factor:g}" for s in settings])
     axes[0].set_ylim(len(settings) - 0.5, -0.5)
 
