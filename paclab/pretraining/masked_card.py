@@ -62,9 +62,9 @@ For studying private fine-tuning of masked models at a small scale. It is no gen
 that of film reviews, and its opinions are those of its label words. Licence: MIT.
 """
 
-STARTED = """It begins with the vocabulary ({vocabulary} byte pairs) and the weights of the `{start}` causal model (SHA-256
-of its weights: {digest}...), also made of public text only: both kinds of block do the same arithmetic, so what is new
-is sight to the right, the mask and a prediction head."""
+STARTED = """It begins with the vocabulary ({vocabulary} byte pairs) and the weights of the `{start}` causal model
+(SHA-256 of its file: {digest}...), also made of public text only: both kinds of block do the same arithmetic, so what
+is new is sight to the right, the mask and a prediction head."""
 RANDOM = "It begins with random weights and a byte-level BPE vocabulary of {vocabulary} learnt from its text."
 
 
