@@ -28,6 +28,16 @@ def test_the_clip_of_a_vector_shrinks_with_its_length():
     assert rows.recipe("dp-zo", "ft", 1).clip == pytest.approx(one.clip * 2e-3)  # in units of a loss difference
 
 
+def test_untuned_rates_follow_the_best_step_of_the_second_order_formula():
+    from paclab.rates import training
+
+    def best(k):
+        return training.best_lr(training.zeroth_order_step(1.0, 3.0, 100.0, rows.EFFECTIVE_RANK, k))
+
+    ratios = [rows.recipe("dp-aggzo", "ft", k).lr / rows.recipe("dp-aggzo", "ft", 1).lr for k in (1, 4, 16, 256)]
+    assert ratios == pytest.approx([best(k) / best(1) for k in (1, 4, 16, 256)])
+
+
 def test_a_tuned_rate_wins_and_given_settings_win_over_it(monkeypatch):
     monkeypatch.setitem(rows.TUNED_LR, ("dp-aggzo", "lora", 4), 0.123)
     made = rows.dp_config("dp-aggzo", 2.0, k=4, track="lora", steps=7, pool=100)

@@ -21,7 +21,8 @@ from paclab.releases.dp import clip_vectors
 from paclab.zo.directions import Directions
 from paclab.zo.probe import Weights
 
-STEP = 0.02  # length of the nudge along the gradient, and of mu z below, where curvature is read
+STEP = 0.02  # length of the nudge along the gradient, where curvature is read
+MU = 1e-3  # of z, as in a probe: a shorter one drowns in the rounding of float32 losses
 
 
 class Local(NamedTuple):
@@ -30,7 +31,7 @@ class Local(NamedTuple):
     loss: float
     gradient: float  # norm |g|
     along: float  # g'Hg / |g|^2, curvature along the gradient (l of the formulas: exact for one step)
-    trace: float  # tr H
+    trace: float  # tr H, or the curvature along g where the estimate is below it (the formulas ask for r >= 1)
     trace_error: float  # standard error of the estimate
     spread: float  # rms over records of one projected gradient about the mean one
     mean_norm: float  # mean norm of a record's gradient, from its projections
@@ -59,14 +60,13 @@ def measure(model: LanguageModel, records: list[dict], delta: np.ndarray, key: i
     unit = {name: g / norm for name, g in gradient.items()}
     along = at(unit, STEP)
     directions = Directions(key, tuple(weights.live))
-    size = STEP / math.sqrt(weights.count)
     rest = []
     for k in range(nudges):
         z = {n: directions.normal(1, k, n, t.shape) for n, t in weights.live.items()}
         inner = sum(float((z[n] * unit[n]).sum()) for n in z)
-        rest.append(at({n: z[n] - inner * unit[n] for n in z}, size))
+        rest.append(at({n: z[n] - inner * unit[n] for n in z}, MU))
     traces = along + np.array(rest)
-    return Local(value, norm, along, float(traces.mean()), float(traces.std(ddof=1) / math.sqrt(nudges)),
+    return Local(value, norm, along, max(float(traces.mean()), along), float(traces.std(ddof=1) / math.sqrt(nudges)),
                  float(np.sqrt(np.mean(delta.var(axis=1, ddof=1)))),
                  float(np.mean(np.sqrt(np.mean(delta**2, axis=0)))))
 
