@@ -57,6 +57,12 @@ def signal_shares(tau: float, candidates: int) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=4096)
+def free_fraction(tau: float, candidates: int) -> float:
+    """f by the law of complementary pairs, t ~ N(0, tau^2)."""
+    return float(consensus.expected_free_fraction(tau, candidates, "complementary"))
+
+
+@lru_cache(maxsize=4096)
 def paid_share(tau: float, candidates: int, beta: float) -> float:
     """Share of the signal that split steps add when each costs beta nats (Gaussian channel, then its sign)."""
     nodes, weights = np.polynomial.legendre.leggauss(60)
@@ -71,8 +77,7 @@ def paid_share(tau: float, candidates: int, beta: float) -> float:
 
 def captured(tau: float, candidates: int, total: float, steps: int) -> tuple[float, float]:
     """(free, paid): shares of the signal that a run of so many nats and steps captures on average."""
-    free = consensus.expected_free_fraction(tau, candidates, "complementary")
-    beta = float(per_split_step(total, steps, free))
+    beta = float(per_split_step(total, steps, free_fraction(tau, candidates)))
     return signal_shares(tau, candidates)[0], paid_share(tau, candidates, beta)
 
 
@@ -103,8 +108,7 @@ def explorer_figure(log_total: float, q: float, halves: int, tau: float, steps: 
 
 
 def _beta(log_total: float, halves: int, tau: float, steps: int) -> float:
-    free = consensus.expected_free_fraction(tau, halves, "complementary")
-    return float(per_split_step(10**log_total, steps, free))
+    return float(per_split_step(10**log_total, steps, free_fraction(tau, halves)))
 
 
 def _bars(ax: Any, log_total: float, halves: int, tau: float, steps: int) -> None:
@@ -129,7 +133,7 @@ def explorer_numbers(log_total: float, q: float, halves: int, tau: float, steps:
     return {"total budget, nats": f"{total:.3g}", "nats of a split step": f"{beta:.3g}",
             "correlation at this q, Gaussian then sign": f"{c:.4f}",
             "the same, randomized response": f"{float(rr_correlation(q, beta)):.4f}",
-            "free fraction f": f"{consensus.expected_free_fraction(tau, halves, 'complementary'):.3f}",
+            "free fraction f": f"{free_fraction(tau, halves):.3f}",
             "signal carried by free steps": f"{free:.3f}", "added by the paid bits": f"{paid:.4f}",
             "guess of a record's membership, at most": f"{risk.success_from_mi(min(total, 0.693)):.3f}",
             "chance of guessing the half blindly": f"1 in {halves}"}

@@ -94,7 +94,7 @@ def explorer_figure(recorded: Recorded, name: tuple[str, str], size: int, halves
     """Left: t of every direction by kind. Middle: one direction's records. Right: f by the law of tau, and counted."""
     import matplotlib.pyplot as plt
 
-    values, parts = _read(recorded, name, size, clip), None
+    values = _read(recorded, name, size, clip)
     parts = hard.kinds(values, halves, tie=tie)
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(10.4, 3.2), layout="none")
     figure.subplots_adjust(left=0.06, right=0.99, top=0.93, bottom=0.23, wspace=0.26)
@@ -105,8 +105,7 @@ def explorer_figure(recorded: Recorded, name: tuple[str, str], size: int, halves
     left.set(xlabel="direction", ylabel="pool's t")
     _records(middle, values[int(np.argmax(np.abs(t)))])
     grid = np.linspace(0.3, 6, 40)
-    right.plot(grid, [consensus.expected_free_fraction(x, halves, "complementary") for x in grid],
-               color=plots.PALETTE[0])
+    right.plot(grid, consensus.expected_free_fraction(grid, halves, "complementary"), color=plots.PALETTE[0])
     right.plot([min(np.sqrt(hard.tau_squared(values)), 6)], [parts.agreed + parts.by_coin], marker="D",
                color=plots.PALETTE[5], markersize=8, linestyle="none")
     right.set(xlabel="τ (line: law, diamond: counted)", ylabel="share agreed", ylim=(-0.03, 1.03))
@@ -164,7 +163,7 @@ def gains(r: Results) -> Any:
     axes[0].set_yticks(range(len(names)), [f"{ROWS[key].name}  [{track}]" for track, key in names])
     axes[0].set_ylim(len(names) - 0.5, -0.5)
     axes[0].set(xlabel="F1 over zero-shot, points")
-    axes[1].set(xlabel="change of the answer's cross-entropy, nats (lower is better)")
+    axes[1].set(xlabel="change of cross-entropy, nats (less is better)")
     return figure
 
 
