@@ -69,7 +69,10 @@ def search(r: Results) -> Any:
             ax.plot(line.index, line.to_numpy(), label=f"ε = {e:g}", **plots.line(i))
         if family.method == "dp-aggzo" and family.k == max(r.plan.directions):
             reused = ax.axvline(r.reused.lr, color="#777777", linestyle=":")
+        rates = sorted(set(own["lr"]))
         ax.set_xscale("log")
+        ax.set_xticks(rates, [f"{rate:.1e}".replace("e-0", "e-") for rate in rates])
+        ax.minorticks_off()
         ax.set(xlabel="learning rate", title=family.name)
     axes[0, 0].set_ylabel("dev loss, best clip")
     axes[0, 0].set_ylim(*_window(frame["dev_loss"].to_numpy()))
