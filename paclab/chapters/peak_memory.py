@@ -123,8 +123,8 @@ def memory_figure(table: pd.DataFrame, published: pd.DataFrame) -> Any:
         if missing:
             right.text(0.5, spot + 0.2, "out of memory", va="center", fontsize=9)
     right.set_yticks(spots, published["model and task"])
-    right.set(xlabel="published peak, GiB (Bao et al.)")
-    right.legend(loc="lower right")
+    right.set(xlabel="published peak, GiB (Bao et al.)", ylim=(-0.6, len(published) - 0.4))
+    right.legend(loc="upper right")
     for ax in (left, right):
         ax.invert_yaxis()
         ax.grid(axis="y", visible=False)
