@@ -34,7 +34,7 @@ trained on, and public sentences equal to one of them (letters and digits compar
 
 ## Recipe
 
-`paclab pretrain --kind masked --out data/masked-model`
+`paclab pretrain --kind masked --threads 1 --out data/masked-model`
 
 {begins}
 Then {steps} steps of AdamW (seed {seed}), each {text_rows} rows of at most {row_tokens} tokens of review text;
