@@ -159,7 +159,8 @@ def belief(r: Results, track: str, key: str, step: int, seed_index: int = 0) -> 
     left.plot([secret + 1], [len(weights) * weights[order][secret]], color=plots.PALETTE[5], marker="D", markersize=8,
               linestyle="none", label="the half that was used")
     left.axhline(1, color="#777777", linestyle=":")
-    left.set(xlabel="candidate halves, most suspected first", ylabel="suspicion, prior = 1", ylim=(0, None))
+    left.set(xlabel="candidate halves, most suspected first", ylabel="suspicion, prior = 1",
+             ylim=(0, 1.35 * len(weights) * weights.max()))  # the legend above a flat line too
     left.legend(loc="upper right")
     loss = [m["dev_loss"] for m in cell.metrics]
     right.plot([m["step"] for m in cell.metrics], loss, **plots.line(1), label="dev loss (left axis)")

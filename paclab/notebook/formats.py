@@ -3,10 +3,13 @@
 Knows data frames. Does not know the papers or chapters.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
+
+UNBROKEN = 32  # characters of a cell that stay on one line
 
 
 def flat(frame: Any) -> pd.DataFrame:
@@ -75,10 +78,11 @@ def to_latex(shown: pd.DataFrame, caption: str = "", note: str = "") -> str:
 
 
 def html(shown: pd.DataFrame) -> Any:
-    """A formatted frame to display, without its row numbers."""
+    """A formatted frame to display, without its row numbers; short cells are not broken into lines."""
     from IPython.display import HTML
 
-    return HTML(shown.to_html(index=False, border=0))
+    text = shown.to_html(index=False, border=0)
+    return HTML(re.sub(rf"<td>([^<]{{1,{UNBROKEN}}})</td>", r'<td style="white-space: nowrap">\1</td>', text))
 
 
 def _is_number(text: str) -> bool:
