@@ -77,6 +77,15 @@ def test_the_table_pairs_a_row_with_its_twin():
     assert shown.loc["DPZero, ε = 2", "probe seconds"] == pytest.approx(32.0)
 
 
+def test_the_recorded_run_is_private_and_has_many_directions():
+    r = made()
+    assert table.recorded(r) is r.cells["2-16"][0]
+    few = made(PLAN._replace(keys=["none-64", "2-1", "2-4s"]))
+    assert table.recorded(few) is few.cells["2-4s"][0]
+    with pytest.raises(InputError, match="private row"):
+        table.recorded(made(PLAN._replace(keys=["none-64"])))
+
+
 def test_no_number_is_called_a_match_and_every_row_says_why():
     ours = table.our_rows(made())
     assert {"eps 2 / DPZO", "eps 2 / AggZO K=16", "non-private / MeZO", "zero-shot / no training"} <= set(ours["row"])
