@@ -270,6 +270,9 @@ def test_explorer_numbers_are_those_of_the_law():
     numbers = law.explorer_numbers(np.log10(0.33), 0.5, 128, 2.9, 1000)
     f = consensus.expected_free_fraction(2.9, 128, "complementary")
     assert numbers["free fraction f"] == f"{f:.3f}"
+    for tau, m in ((0.7, 16), (2.9, 128), (9.0, 512)):
+        exact = consensus.expected_free_fraction(tau, m, "complementary")
+        assert law.free_fraction(tau, m) == pytest.approx(exact, abs=1e-8)
     assert float(numbers["nats of a split step"]) == pytest.approx(0.33 / 1000 / (1 - f), rel=1e-2)
 
 

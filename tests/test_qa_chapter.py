@@ -135,7 +135,7 @@ def test_hardness_table_and_its_figures():
 
 def test_recordings_leave_the_model_as_it_is(tmp_path):
     """Replaying the recorded steps moves no weight by more than rounding hides, LoRA's zero matrices included."""
-    named = hard.settings(signals=["sentiment"], tracks=["lora"], directions=3, pool=4, seed=0, seeds=1,
+    named = hard.settings(signals=["sentiment", "qa-f1"], tracks=["lora"], directions=3, pool=4, seed=0, seeds=1,
                           model="embedded")
     config = named["sentiment", "lora"][0]
     seen = []

@@ -40,13 +40,18 @@ def per_split_step(total: ArrayLike, steps: int, free: float) -> np.ndarray:
     return np.asarray(total, dtype=float) / (steps * (1 - free))
 
 
+@lru_cache(maxsize=4)
+def _nodes(count: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.polynomial.legendre.leggauss(count)
+
+
 @lru_cache(maxsize=512)
 def signal_shares(tau: float, candidates: int) -> tuple[float, float]:
     """(free, split): shares of the signal carried by free steps, and by split steps if all were answered truly.
 
     The rest is the halves' own error: even a true answer of one half is not the pool's.
     """
-    nodes, weights = np.polynomial.legendre.leggauss(160)
+    nodes, weights = _nodes(160)
     top = min(12.0, 12.0 * tau)
     t = 0.5 * top * (nodes + 1)
     density = 0.5 * top * weights * t * np.exp(-0.5 * (t / tau) ** 2)
@@ -59,13 +64,18 @@ def signal_shares(tau: float, candidates: int) -> tuple[float, float]:
 @lru_cache(maxsize=4096)
 def free_fraction(tau: float, candidates: int) -> float:
     """f by the law of complementary pairs, t ~ N(0, tau^2)."""
-    return float(consensus.expected_free_fraction(tau, candidates, "complementary"))
+    nodes, weights = _nodes(160)
+    top = min(10.0, 12.0 * tau)
+    t = 0.5 * top * (nodes + 1)
+    density = top * weights * np.exp(-0.5 * (t / tau) ** 2) / (tau * np.sqrt(2 * np.pi))
+    agreed = consensus.free_step_probability(t, candidates, "complementary")
+    return float(density @ agreed + 2 * special.ndtr(-top / tau))
 
 
 @lru_cache(maxsize=4096)
 def paid_share(tau: float, candidates: int, beta: float) -> float:
     """Share of the signal that split steps add when each costs beta nats (Gaussian channel, then its sign)."""
-    nodes, weights = np.polynomial.legendre.leggauss(60)
+    nodes, weights = _nodes(60)
     top = min(12.0, 12.0 * tau)
     t = 0.5 * top * (nodes + 1)
     density = 0.5 * top * weights * t * np.exp(-0.5 * (t / tau) ** 2)
