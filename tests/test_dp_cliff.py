@@ -18,8 +18,8 @@ from paclab.experiments import Cell
 from paclab.privacy import dp, risk
 
 ASKED = {"epsilons": [2.0, 0.5], "directions": [4, 16], "laplace": [6.0], "probes": 32, "rates": [0.1, 1.0],
-         "clips": [0.5, 2.0], "seeds": 2, "search_seeds": 1, "search_dev": 300, "paczero": ["zpl-coin"],
-         "paczero_steps": 8, "pool": 200, "held_out": 60, "dev": 40, "model": "embedded", "seed": 3}
+         "clips": [0.5, 2.0], "seeds": 2, "search_seeds": 1, "search_dev": 300, "metric": "dev_loss",
+         "paczero": ["zpl-coin"], "paczero_steps": 8, "pool": 200, "held_out": 60, "dev": 40, "model": "embedded", "seed": 3}
 TEST = 60
 
 
@@ -244,7 +244,9 @@ def test_attacks_move_the_same_row_along_the_axis(results, monkeypatch):
 def test_figures_show_every_family(results):
     left, right = figures.cliff(results).axes
     assert len(right.get_legend().get_texts()) == 5 and left.get_title() == dc.AS_PUBLISHED
-    assert len(figures.search(results).axes) == 4
+    assert figures.search(results).axes[0].get_ylabel().startswith("dev loss")
+    by_score = results._replace(tuned=results.tuned._replace(metric="dev_score"))
+    assert [ax.get_ylabel() for ax in figures.search(by_score).axes] == ["dev accuracy, best clip", "", "", ""]
     assert "searched" in figures.sentence(results) and results.tuned.note().startswith("Picked by dev_loss")
 
 

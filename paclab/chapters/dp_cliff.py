@@ -57,6 +57,7 @@ class Plan(NamedTuple):
     seeds: list[int]
     search_seeds: list[int]
     search_dev: int
+    metric: str  # dev_loss or dev_score: what picks
     paczero: list[str]  # rows of chapter 13
     paczero_steps: int
     pool: int = 1000
@@ -95,7 +96,7 @@ class Plan(NamedTuple):
         return f"Left out here, present in the desk profile: {'; '.join(gone)}." if gone else "Nothing left out."
 
 
-def plan_of(*, epsilons, directions, laplace, probes, rates, clips, seeds, search_seeds, search_dev, paczero,
+def plan_of(*, epsilons, directions, laplace, probes, rates, clips, seeds, search_seeds, search_dev, metric, paczero,
             paczero_steps, pool, held_out, dev, model, seed) -> Plan:
     """The plan that the chapter's parameters ask for; raises InputError for one that cannot show a cliff."""
     if len(set(epsilons)) != len(epsilons) or len(epsilons) < 2:
@@ -111,7 +112,7 @@ def plan_of(*, epsilons, directions, laplace, probes, rates, clips, seeds, searc
         raise InputError("seed", f"reaches the search seeds from {SEARCH_SEED} on", "take a smaller one")
     return Plan(sorted(epsilons), list(directions), sorted(laplace), probes, rates, clips,
                 [seed + i for i in range(seeds)], [SEARCH_SEED + seed + i for i in range(search_seeds)], search_dev,
-                list(paczero), paczero_steps, pool, held_out or None, dev, model)
+                metric, list(paczero), paczero_steps, pool, held_out or None, dev, model)
 
 
 def config(plan: Plan, family: Family, epsilon: float, recipe: Recipe, seed: int) -> Config:
@@ -171,7 +172,8 @@ def reported(plan: Plan, picked: dict[tuple[str, float], Recipe], reused: Recipe
 
 def experiment(plan: Plan, root: Path, jobs: int | None = None) -> Results:
     """Search, then run what is reported; every run is cached under `root` and an interrupted one goes on."""
-    tuned = tune(search(plan), root, per=PER, jobs=jobs, watch=rows.watcher("search, on seeds that are not reported"))
+    tuned = tune(search(plan), root, per=PER, metric=plan.metric, jobs=jobs,
+                 watch=rows.watcher("search, on seeds that are not reported"))
     picked, reused = picks(plan, tuned)
     wanted = reported(plan, picked, reused)
     others = sentiment.plan_of(rows=plan.paczero, tracks=["ft"], seeds=len(plan.seeds), steps=plan.paczero_steps,

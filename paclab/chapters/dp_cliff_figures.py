@@ -55,17 +55,17 @@ def cliff(r: Results) -> Any:
 
 
 def search(r: Results) -> Any:
-    """Every trial: dev loss against the learning rate, one panel a family, a line per epsilon (its best clip)."""
+    """Every trial: the metric that picks against the learning rate; a panel a family, a line per epsilon (best clip)."""
     import matplotlib.pyplot as plt
 
     families = r.plan.families
     figure, axes = plt.subplots(1, len(families), figsize=(3.3 * len(families) + 1.2, 3.8), sharey=True, squeeze=False)
-    frame = r.tuned.grid
+    frame, metric = r.tuned.grid, r.tuned.metric
     for ax, family in zip(axes[0], families, strict=True):
         own = frame[(frame["method"] == family.method) & (frame["k"] == family.k)]
         for e in family.epsilons:
             i = r.plan.epsilons.index(e) if e in r.plan.epsilons else len(r.plan.epsilons)
-            line = own[own["epsilon"] == e].groupby("lr")["dev_loss"].min()
+            line = own[own["epsilon"] == e].groupby("lr")[metric].agg("min" if metric == "dev_loss" else "max")
             ax.plot(line.index, line.to_numpy(), label=f"ε = {e:g}", **plots.line(i))
         if family.method == "dp-aggzo" and family.k == max(r.plan.directions):
             reused = ax.axvline(r.reused.lr, color="#777777", linestyle=":")
@@ -74,8 +74,9 @@ def search(r: Results) -> Any:
         ax.set_xticks(rates, [f"{rate:.1e}".replace("e-0", "e-") for rate in rates])
         ax.minorticks_off()
         ax.set(xlabel="learning rate", title=family.name)
-    axes[0, 0].set_ylabel("dev loss, best clip")
-    axes[0, 0].set_ylim(*_window(frame["dev_loss"].to_numpy()))
+    axes[0, 0].set_ylabel(f"{'dev loss' if metric == 'dev_loss' else 'dev accuracy'}, best clip")
+    if metric == "dev_loss":
+        axes[0, 0].set_ylim(*_window(frame[metric].to_numpy()))
     lines, labels = axes[0, 0].get_legend_handles_labels()
     axes[0, -1].legend([*lines, reused], [*labels, "reused for all"], loc="upper left", bbox_to_anchor=(1.01, 1.0))
     return figure
