@@ -19,7 +19,8 @@ from paclab.privacy import dp, risk
 
 ASKED = {"epsilons": [2.0, 0.5], "directions": [4, 16], "laplace": [6.0], "probes": 32, "rates": [0.1, 1.0],
          "clips": [0.5, 2.0], "seeds": 2, "search_seeds": 1, "search_dev": 300, "metric": "dev_loss",
-         "paczero": ["zpl-coin"], "paczero_steps": 8, "pool": 200, "held_out": 60, "dev": 40, "model": "embedded", "seed": 3}
+         "paczero": ["zpl-coin"], "paczero_steps": 8, "pool": 200, "held_out": 60, "dev": 40,
+         "model": "embedded", "seed": 3}
 TEST = 60
 
 

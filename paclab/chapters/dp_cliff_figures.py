@@ -55,7 +55,7 @@ def cliff(r: Results) -> Any:
 
 
 def search(r: Results) -> Any:
-    """Every trial: the metric that picks against the learning rate; a panel a family, a line per epsilon (best clip)."""
+    """Every trial: the metric that picks against the learning rate; a panel a family, a line an epsilon (best clip)."""
     import matplotlib.pyplot as plt
 
     families = r.plan.families
