@@ -132,6 +132,8 @@ def explorer(run: toy.Played) -> Any:
     bottom.set(xlabel="step (grey: warm-up)", ylabel="factor α", ylim=(0, 1.08))
     bottom.legend(loc="lower left", fontsize=8.5)
     top.set_xlim(0, len(t) + 1)
+    top.minorticks_off()  # text is most of the drawing time
+    bottom.locator_params(nbins=5)
     for ax in (top, bottom):
         ax.axvspan(0, run.warmup, color="#eeeeee", zorder=0)
     return mark(figure, 0.955)
