@@ -34,7 +34,7 @@ def test_untuned_rates_follow_the_best_step_of_the_second_order_formula():
     def best(k):
         return training.best_lr(training.zeroth_order_step(1.0, 3.0, 100.0, rows.EFFECTIVE_RANK, k))
 
-    ratios = [rows.recipe("dp-aggzo", "ft", k).lr / rows.recipe("dp-aggzo", "ft", 1).lr for k in (1, 4, 16, 256)]
+    ratios = [rows.recipe("dp-aggzo", "lora", k).lr / rows.recipe("dp-aggzo", "lora", 1).lr for k in (1, 4, 16, 256)]
     assert ratios == pytest.approx([best(k) / best(1) for k in (1, 4, 16, 256)])
 
 

@@ -34,7 +34,9 @@ from paclab.notebook.widgets import clock
 BETA_CLIP = {"ft": 30.0, "lora": 2.5, "masked": 20.0}  # masked: full fine-tuning of the masked model
 # learning rates found by sweeps, by (method, track, K); anything else: METHODS' rate of K = 1 times curvature's law,
 # K (r + 2) / (K + r + 1), which is rates.training's best rate of one step at effective rank r (measured: about 2)
-TUNED_LR: dict[tuple[str, str, int], float] = {}
+TUNED_LR: dict[tuple[str, str, int], float] = {
+    # not swept yet: the best rate of one step that chapter 20 predicts at the untrained weights
+    ("dp-aggzo", "ft", 4): 3.5e-3, ("dp-aggzo", "ft", 16): 5.5e-3, ("dp-aggzo", "ft", 64): 6.5e-3}
 EFFECTIVE_RANK = 2.0
 MASKED_LR = 1e-4  # of K = 1 on the masked model: its loss bends more (K = 16, epsilon 2: 1e-3 raises the held-out loss)
 
