@@ -17,7 +17,7 @@ from paclab.notebook.cell import ChapterFailed, begin, given_parameters
 from paclab.notebook.grid import read_grid
 from paclab.notebook.lint import lint_chapter
 from paclab.notebook.publish import read_manifest
-from paclab.notebook.runner import read_ledger, run_book, run_tasks, status
+from paclab.notebook.runner import make_job, read_ledger, run_book, run_tasks, status
 from paclab.notebook.worker import clean_paths
 
 TOC = """
@@ -438,6 +438,15 @@ def test_lint_finds(toy, change, says):
 
 
 # ---- the runner, with real kernels ----
+
+
+def test_a_run_with_a_folder_of_its_own_leaves_the_chapters_copy_and_ledger_alone(toy, tmp_path):
+    chapter, place = toy.chapter("10"), str(tmp_path / "anywhere" / "run")
+    given = [{}, {"seed": 3}, {"out_dir": place}, {"seed": 3, "out_dir": place}]
+    jobs = [make_job(toy, chapter, {"profile": "quick", **g}, 1) for g in given]
+    names = [job.executed.stem for job in jobs]
+    assert len(set(names)) == 4 and names[0] == "10_toy" and names[2] == "10_toy-elsewhere"
+    assert names[3] == f"{names[1]}-elsewhere" and jobs[3].folder == tmp_path / "anywhere" / "run"
 
 
 def test_wrong_input_stops_before_any_kernel_starts(toy):

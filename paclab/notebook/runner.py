@@ -46,8 +46,8 @@ def make_job(book: Book, chapter: Chapter, given: Mapping[str, Any], jobs: int) 
         )
     folder = artefact_folder(book, chapter, values)
     label = chapter.id if not differing(chapter, values) else f"{chapter.id} {_words(chapter, values)}"
-    executed = book.root / "runs" / profile / "executed" / f"{_stem(chapter, folder)}.ipynb"
-    past = read_ledger(book.root, profile).get(folder.name, {}).get("seconds", 0.0)
+    executed = book.root / "runs" / profile / "executed" / f"{_stem(book, chapter, values)}.ipynb"
+    past = read_ledger(book.root, profile).get(executed.stem, {}).get("seconds", 0.0)
     expected = max(past, 0.0) or 60.0 * chapter.minutes[profile]
     slowest = max(expected, 60.0 * chapter.minutes[profile])
     timeout = int(max(MIN_TIMEOUT[profile], 5 * slowest))
@@ -68,8 +68,10 @@ def make_job(book: Book, chapter: Chapter, given: Mapping[str, Any], jobs: int) 
     )
 
 
-def _stem(chapter: Chapter, folder: Path) -> str:
-    return folder.name if folder.name.startswith(chapter.id) else chapter.id
+def _stem(book: Book, chapter: Chapter, values: Mapping[str, Any]) -> str:
+    """Name of a run's executed copy and ledger entry; one with a folder of its own does not pass for the chapter's."""
+    name = artefact_folder(book, chapter, {**values, "out_dir": None}).name
+    return f"{name}-elsewhere" if values["out_dir"] else name
 
 
 def _words(chapter: Chapter, values: Mapping[str, Any]) -> str:
@@ -121,7 +123,7 @@ def write_ledger(job: Job, outcome: Outcome) -> None:
     """Remember what a run cost."""
     profile = job.given["profile"]
     entries = read_ledger(job.root, profile)
-    entries[job.folder.name] = {
+    entries[job.executed.stem] = {
         "status": outcome.status,
         "seconds": round(outcome.seconds, 1),
         "peak_mb": outcome.peak_mb,
