@@ -29,6 +29,7 @@ PUBLISHED_ORDERS = tuple(1 + x / 10 for x in range(1, 100)) + tuple(range(12, 64
 WIDE_ORDERS = PUBLISHED_ORDERS + tuple(range(64, 129, 4)) + (160, 192, 256, 384, 512, 768, 1024, 2048, 4096)
 NORMALISER_SHARE = 0.05  # DP-AggZO's share of epsilon for the noisy number of records
 GRID = 1e-4  # privacy-loss discretisation; 1e-3 is 10 % off at T = 20,000
+COARSE = 10 * GRID  # where a calibration begins its search; nothing is certified on it
 SPAN = (1e-2, 1e6)  # multipliers searched by a calibration
 TIGHT = 1e-4  # relative width of a calibrated multiplier's bracket; the safe side is returned
 
@@ -66,6 +67,15 @@ def laplace_event(scale: float, sampling: float, steps: int) -> dp_accounting.Dp
     return dp_accounting.SelfComposedDpEvent(event, steps)
 
 
+def _loss_epsilon(noise_multiplier: float, sampling: float, steps: int, delta: float, adjacency: str,
+                  grid: float) -> float:
+    """Epsilon by privacy losses on a grid of this width; an upper bound on any, tighter on a finer one."""
+    if adjacency == "replace-one":
+        return float(_replace_one(noise_multiplier, sampling, grid).self_compose(steps).get_epsilon_for_delta(delta))
+    event = gaussian_event(noise_multiplier, sampling, steps)
+    return float(pld.PLDAccountant(value_discretization_interval=grid).compose(event).get_epsilon(delta))
+
+
 @functools.lru_cache(maxsize=4096)
 def epsilon(noise_multiplier: float, sampling: float, steps: int, delta: float, accountant: str = "pld",
             adjacency: str = "add-remove") -> float:
@@ -77,14 +87,11 @@ def epsilon(noise_multiplier: float, sampling: float, steps: int, delta: float, 
     check(None, delta, sampling, steps, accountant, adjacency)
     if not noise_multiplier > 0:
         raise InputError("noise_multiplier", f"{noise_multiplier} is no noise", "give a number above 0")
-    if adjacency == "replace-one":
-        if accountant != "pld":
-            raise InputError("accountant", f"{accountant} does not account for replace-one here", "use pld")
-        loss = _replace_one(noise_multiplier, sampling)
-        return float(loss.self_compose(steps).get_epsilon_for_delta(delta))
-    event = gaussian_event(noise_multiplier, sampling, steps)
+    if adjacency == "replace-one" and accountant != "pld":
+        raise InputError("accountant", f"{accountant} does not account for replace-one here", "use pld")
     if accountant == "pld":
-        return float(pld.PLDAccountant(value_discretization_interval=GRID).compose(event).get_epsilon(delta))
+        return _loss_epsilon(noise_multiplier, sampling, steps, delta, adjacency, GRID)
+    event = gaussian_event(noise_multiplier, sampling, steps)
     orders = PUBLISHED_ORDERS if accountant == "rdp-published" else WIDE_ORDERS
     level = logging.getLogger("absl").level
     logging.getLogger("absl").setLevel(logging.ERROR)  # an order whose series does not converge is left out: safe
@@ -121,7 +128,7 @@ def composed_epsilon(runs: Sequence[Run], delta: float, adjacency: str = "add-re
     return sum(pure) + float(functools.reduce(lambda a, b: a.compose(b), losses).get_epsilon_for_delta(delta))
 
 
-def _replace_one(noise_multiplier: float, sampling: float):
+def _replace_one(noise_multiplier: float, sampling: float, step: float = GRID):
     """Privacy loss of one replace-one step, from the dominating pair below with u = 1/sigma.
 
     (1-q) N(0) + q N(+u)  against  (1-q) N(0) + q N(-u)
@@ -135,8 +142,8 @@ def _replace_one(noise_multiplier: float, sampling: float):
     rest, weight = 1 - sampling, sampling * math.exp(-u * u / 2)
     edge = u + 10.0  # beyond it lies less than 1e-23
     top = math.ceil((math.log(rest + weight * math.exp(min(u * edge, 700))) - math.log(
-        rest + weight * math.exp(-u * edge))) / GRID) + 1
-    losses = np.arange(0, top + 1) * GRID
+        rest + weight * math.exp(-u * edge))) / step) + 1
+    losses = np.arange(0, top + 1) * step
     ratio = np.exp(losses)
     half = rest * np.expm1(losses)
     cut = np.log((half + np.sqrt(half**2 + 4 * weight**2 * ratio)) / (2 * weight)) / u
@@ -146,7 +153,7 @@ def _replace_one(noise_multiplier: float, sampling: float):
     lower = -np.expm1(-losses) + upper / ratio  # H at the reciprocal, for two neighbours that are mirror images
     grid = np.concatenate([-np.arange(top, 0, -1), np.arange(0, top + 1)])
     deltas = np.concatenate([lower[:0:-1], upper])
-    pmf = pld.pld_pmf.create_pmf_pessimistic_connect_dots(GRID, grid, deltas)
+    pmf = pld.pld_pmf.create_pmf_pessimistic_connect_dots(step, grid, deltas)
     return pld.privacy_loss_distribution.PrivacyLossDistribution(pmf)
 
 
@@ -155,7 +162,8 @@ def noise_multiplier(target: float, sampling: float, steps: int, delta: float, a
                      adjacency: str = "add-remove") -> float:
     """The least noise whose epsilon does not exceed `target`, up to a relative 1e-4 and never below.
 
-    Certified with the same accountant: epsilon(result, ...) <= target. Raises InputError when no multiplier in
+    Certified with the same accountant: epsilon(result, ...) <= target; that it is the least up to 1e-4 follows from
+    a look below it, or (pld) from the local slope of epsilon. Raises InputError when no multiplier in
     [0.01, 1e6] meets the target.
     """
     check(target, delta, sampling, steps, accountant, adjacency)
@@ -165,17 +173,35 @@ def noise_multiplier(target: float, sampling: float, steps: int, delta: float, a
 
     guess = math.log(2 if adjacency == "replace-one" else 1) + math.log(
         max(0.5, 4.5 * sampling * math.sqrt(steps) / target + 0.5))
-    low = high = min(max(guess, math.log(SPAN[0])), math.log(SPAN[1]))
+    guess = min(max(guess, math.log(SPAN[0])), math.log(SPAN[1]))
+    root = None
+    if accountant == "pld":  # a look costs tenfold on the fine grid: search on the coarse one, then look twice
+        coarse = functools.cache(lambda log_sigma: _loss_epsilon(math.exp(log_sigma), sampling, steps, delta,
+                                                                 adjacency, COARSE))
+        guess = _bracketed(coarse, target, guess, 0.25)
+        slope = math.log(coarse(guess) / coarse(guess + 0.01)) / 0.01 if guess is not None else 0.0
+        if slope > 0:
+            guess += TIGHT / 4 + math.log(spent(guess) / target) / slope
+            root = guess if 0 <= math.log(target / spent(guess)) <= 0.75 * TIGHT * slope else None
+    root = _bracketed(spent, target, guess, 0.25) if root is None and guess is not None else root
+    if root is None:
+        raise InputError("epsilon", f"{target:g} cannot be met at delta {delta:g} by any multiplier up to "
+                         f"{SPAN[1]:g} ({accountant})", "raise epsilon or delta, or take fewer steps")
+    return math.exp(root)
+
+
+def _bracketed(spent, target: float, guess: float, width: float) -> float | None:
+    """The log multiplier that `_narrow` finds around a guess; None when none in SPAN meets the target."""
+    low = high = guess
     while spent(high) > target:
-        low, high = high, high + 0.25
+        low, high = high, high + width
         if high > math.log(SPAN[1]):
-            raise InputError("epsilon", f"{target:g} cannot be met at delta {delta:g} by any multiplier up to "
-                             f"{SPAN[1]:g} ({accountant})", "raise epsilon or delta, or take fewer steps")
+            return None
     while low == high or spent(low) <= target:
         if low < math.log(SPAN[0]):
-            return math.exp(low)
-        low, high = low - 0.25, min(high, low)
-    return math.exp(_narrow(spent, target, low, high))
+            return low
+        low, high = low - width, min(high, low)
+    return _narrow(spent, target, low, high)
 
 
 def _narrow(spent, target: float, low: float, high: float) -> float:
