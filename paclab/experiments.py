@@ -15,7 +15,6 @@ import io
 import json
 import multiprocessing
 import os
-import threading
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib import metadata
@@ -28,6 +27,7 @@ from paclab import finetune
 from paclab.errors import InputError
 from paclab.files import sha256_file, sha256_json, write_atomic
 from paclab.finetune import Config
+from paclab.processes import leave_with_parent
 from paclab.releases import METHODS
 from paclab.reviews import PACKAGE as TEXT
 
@@ -118,12 +118,6 @@ def load_cell(folder: Path) -> Cell:
     return Cell(config, run, loss, score, ledger_lines(paths), metrics, folder)
 
 
-def _leave_with_parent() -> None:
-    """End this worker when the process that started it is gone, however it went."""
-    parent = multiprocessing.parent_process()
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
-
-
 def _work(config: Config, folder: Path, record: bool) -> Path:
     """Run or resume one cell in a worker process."""
     import shutil
@@ -194,7 +188,7 @@ def run_cells(configs: Iterable[Config], root: Path | str, *, record: bool = Fal
     if todo:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(min(jobs or workers(), len(todo)), mp_context=context,
-                                 initializer=_leave_with_parent) as pool:
+                                 initializer=leave_with_parent) as pool:
             futures = [pool.submit(_work, config, folder, record) for folder, config in todo.items()]
             for future in as_completed(futures):
                 future.result()

@@ -20,6 +20,7 @@ from paclab.notebook.cell import artefact_folder, run_key
 from paclab.notebook.provenance import free_memory_gb
 from paclab.notebook.widgets import clock
 from paclab.notebook.worker import Job, Outcome, execute, read_record
+from paclab.processes import leave_with_parent
 
 HEARTBEAT = 30.0
 MIN_TIMEOUT = {"quick": 120, "desk": 3600, "paper": 6 * 3600}
@@ -182,7 +183,8 @@ class _Schedule:
 
     def run(self) -> list[Outcome]:
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(self.jobs, mp_context=context, max_tasks_per_child=1) as pool:
+        with ProcessPoolExecutor(self.jobs, mp_context=context, max_tasks_per_child=1,
+                                 initializer=leave_with_parent) as pool:
             while self.waiting or self.running:
                 self._start(pool)
                 if not self.running:
