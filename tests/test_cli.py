@@ -238,7 +238,8 @@ def test_a_run_in_progress_turns_others_away_and_says_how_to_go_on_when_interrup
     run = tmp_path / "run"
     words = ["train", *TINY_FLAGS, "--steps", "100000", "--schedule", "constant", "--out", str(run)]
     process = subprocess.Popen([*PROGRAM, *words], env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                               text=True)
+                               text=True,  # tests in the background of a shell inherit an ignored SIGINT
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     limit = time.monotonic() + 300
     while not (run / "transcript.txt").exists() and process.poll() is None and time.monotonic() < limit:
         time.sleep(0.05)
@@ -247,5 +248,8 @@ def test_a_run_in_progress_turns_others_away_and_says_how_to_go_on_when_interrup
     status, _, err = paclab(monkeypatch, capsys, *words)
     assert status == 2 and err.startswith(f"paclab: --out: {run} already holds a run (run.json)")
     process.send_signal(signal.SIGINT)
-    told = process.communicate()[1]
+    try:
+        told = process.communicate(timeout=120)[1]
+    finally:
+        process.kill()
     assert process.returncode == 130 and told == f"paclab: interrupted; go on with: paclab resume {run}\n"
