@@ -42,3 +42,22 @@ def embedded():
     from paclab import models
 
     return models.load("embedded", "cpu")
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory):
+    """A folder with a random GPT-2 of one layer, and sixty one-line reviews."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    from paclab.pretraining.corpus import train_tokenizer
+
+    folder = tmp_path_factory.mktemp("model")
+    torch.manual_seed(0)
+    module = GPT2LMHeadModel(GPT2Config(vocab_size=300, n_positions=128, n_embd=16, n_layer=1, n_head=2,
+                                        bos_token_id=0, eos_token_id=0))
+    module.save_pretrained(folder)
+    train_tokenizer(["It was terrible", "It was great"] * 50, 300).save_pretrained(folder)
+    lines = "".join(f"film {i} {'shines' if i % 2 else 'drags'} for {i * i % 17} hours,{i % 2}\n" for i in range(60))
+    (folder / "films.csv").write_text("sentence,label\n" + lines)
+    return folder

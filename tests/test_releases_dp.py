@@ -368,21 +368,9 @@ def test_the_oracle_is_no_private_release():
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
+def tiny(tiny_model):
     """A random GPT-2 of one layer with a byte-level vocabulary, as a model folder."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    from paclab.pretraining.corpus import train_tokenizer
-
-    folder = tmp_path_factory.mktemp("model")
-    torch.manual_seed(0)
-    module = GPT2LMHeadModel(GPT2Config(vocab_size=300, n_positions=128, n_embd=16, n_layer=1, n_head=2,
-                                        bos_token_id=0, eos_token_id=0))
-    module.save_pretrained(folder)
-    train_tokenizer(["It was terrible", "It was great"] * 50, 300).save_pretrained(folder)
-    rows = "".join(f"film {i} {'shines' if i % 2 else 'drags'} for {i * i % 17} hours,{i % 2}\n" for i in range(60))
-    (folder / "films.csv").write_text("sentence,label\n" + rows)
-    return str(folder)
+    return str(tiny_model)
 
 
 RUNS = [{"method": "dpzero", "k": 1}, {"method": "dpzero", "k": 1, "adjacency": "replace-one"},

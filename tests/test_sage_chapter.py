@@ -7,7 +7,6 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from paclab import finetune
 from paclab.chapters import rows
@@ -170,21 +169,9 @@ def test_verdicts_need_the_whole_interval():
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
+def tiny(tiny_model):
     """A random GPT-2 of one layer, and sixty one-line reviews."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    from paclab.pretraining.corpus import train_tokenizer
-
-    folder = tmp_path_factory.mktemp("model")
-    torch.manual_seed(0)
-    module = GPT2LMHeadModel(GPT2Config(vocab_size=300, n_positions=128, n_embd=16, n_layer=1, n_head=2,
-                                        bos_token_id=0, eos_token_id=0))
-    module.save_pretrained(folder)
-    train_tokenizer(["It was terrible", "It was great"] * 50, 300).save_pretrained(folder)
-    lines = "".join(f"film {i} {'shines' if i % 2 else 'drags'} for {i * i % 17} hours,{i % 2}\n" for i in range(60))
-    (folder / "films.csv").write_text("sentence,label\n" + lines)
-    return folder
+    return tiny_model
 
 
 TINY = Plan(["tiny"], ["dp-aggzo", "geodpzo-lc"], [1, 4], [12, 12], [4], [90.0], [1.0, 30.0], [0, 1], 0.25, batch=10,
