@@ -5,16 +5,13 @@ numbers do not depend on the side). Whether the prediction head may be applied t
 on the first batch against the model's own logits, as are the narrowed parts of the last block.
 """
 
-import threading
-from contextlib import contextmanager
-
 import numpy as np
 import torch
 
 from paclab.errors import InputError
 from paclab.models import LanguageModel
 from paclab.scoring import TOKEN_BUDGET, micro_batches
-from paclab.shortcut import Narrow
+from paclab.shortcut import Narrow, Reading
 from paclab.threads import side_by_side
 
 
@@ -36,26 +33,14 @@ class MaskedBatch:
         self.mask_at = holes.long().argmax(1).to(model.device)
 
 
-class Cut:
+class Cut(Reading):
     """A hook on the body: the head gets the states at the masks only, as rows of length 1. Asleep without `reading`."""
-
-    def __init__(self):
-        self.local = threading.local()
 
     def __reduce__(self):
         return Cut, ()  # hooks of a copied model stay asleep
 
-    @contextmanager
-    def reading(self, positions: torch.Tensor):
-        """Only these positions [rows] reach the head in the forward pass inside."""
-        self.local.positions = positions
-        try:
-            yield
-        finally:
-            self.local.positions = None
-
     def __call__(self, module, args, output):
-        positions = getattr(self.local, "positions", None)
+        positions = self.positions
         if positions is None:
             return None
         states = output[0]

@@ -15,23 +15,15 @@ import torch
 SMALLEST_SHARE = 0.05  # parts with fewer of the block's weights are not worth a trial
 
 
-class Narrow:
-    """Hooks on parts of the last block; without `reading` they do nothing. Safe to use from several threads."""
+class Reading:
+    """Which positions a forward pass is read at, for hooks; one answer per thread, None outside `reading`."""
 
-    def __init__(self, decoder: torch.nn.Module | None):
-        stacks = [m for m in decoder.modules() if isinstance(m, torch.nn.ModuleList)] if decoder is not None else []
-        self.stack = max(stacks, key=len) if stacks else torch.nn.ModuleList()  # the decoder's blocks
-        self.block = self.stack[-1] if len(self.stack) else None
+    def __init__(self):
         self.local = threading.local()
 
-    def __reduce__(self):
-        return Narrow, (None,)  # hooks of a pickled model stay asleep
-
-    def __deepcopy__(self, memo) -> "Narrow":
-        """Hooks of a copied model work for whoever holds the copy of this object, and sleep otherwise."""
-        memo[id(self)] = twin = Narrow(None)
-        twin.stack, twin.block = copy.deepcopy(self.stack, memo), copy.deepcopy(self.block, memo)
-        return twin
+    @property
+    def positions(self) -> torch.Tensor | None:
+        return getattr(self.local, "positions", None)
 
     @contextmanager
     def reading(self, positions: torch.Tensor):
@@ -41,6 +33,25 @@ class Narrow:
             yield
         finally:
             self.local.positions = None
+
+
+class Narrow(Reading):
+    """Hooks on parts of the last block; without `reading` they do nothing. Safe to use from several threads."""
+
+    def __init__(self, decoder: torch.nn.Module | None):
+        super().__init__()
+        stacks = [m for m in decoder.modules() if isinstance(m, torch.nn.ModuleList)] if decoder is not None else []
+        self.stack = max(stacks, key=len) if stacks else torch.nn.ModuleList()  # the decoder's blocks
+        self.block = self.stack[-1] if len(self.stack) else None
+
+    def __reduce__(self):
+        return Narrow, (None,)  # hooks of a pickled model stay asleep
+
+    def __deepcopy__(self, memo) -> "Narrow":
+        """Hooks of a copied model work for whoever holds the copy of this object, and sleep otherwise."""
+        memo[id(self)] = twin = Narrow(None)
+        twin.stack, twin.block = copy.deepcopy(self.stack, memo), copy.deepcopy(self.block, memo)
+        return twin
 
     def prove(self, states: Callable[[], torch.Tensor], positions: torch.Tensor) -> None:
         """Try every sizeable part once; keep those that leave `states()` [rows, length, width] as it is there."""
@@ -65,7 +76,7 @@ class Narrow:
                     hook.remove()
 
     def _gather(self, part, args):
-        positions = getattr(self.local, "positions", None)
+        positions = self.positions
         self.local.length = None
         if positions is None or not args or not torch.is_tensor(args[0]) or args[0].dim() != 3:
             return None
@@ -84,5 +95,5 @@ class Narrow:
             raise TypeError("a part that returns more than a tensor cannot be narrowed")
         self.local.narrowed = True
         full = output.new_zeros(len(output), length, output.shape[-1])
-        full[torch.arange(len(output), device=output.device), self.local.positions] = output[:, 0]
+        full[torch.arange(len(output), device=output.device), self.positions] = output[:, 0]
         return full
