@@ -158,6 +158,8 @@ def test_the_table_holds_its_promises(results):
     np.testing.assert_allclose(noised["MIA bound"], special.expit(noised["promised, ε"]), atol=1e-5)
     assert ((noised["best attack"] > 0.5) & (noised["best attack"] < noised["MIA bound"])).all()
     assert (table[table["protects"] == st.NOBODY]["MIA bound"].isna()).all()
+    parts = st.guarantees(table)
+    assert set(st.LEARNT) | set(parts) == set(table) and len(parts) == len(private) + len(noised)
 
 
 def test_answers_are_read_back_from_correctness():

@@ -221,6 +221,18 @@ def results(plan: Plan, cells: list[Cell]) -> Results:
     return Results(plan, grouped, [zero_shot(plan, seed) for seed in plan.seeds], attacks)
 
 
+# the table's columns in two parts that fit a page: what was learnt, and what was promised and found out
+LEARNT = ["track", "method", "seeds", "accuracy, %", "± seeds", "± sentences", "says positive, %", "held-out loss",
+          "over zero-shot, points", "gain ± seeds", "gain ± sentences", "f"]
+GUARANTEES = ["track", "method", "protects", "promised, nats", "charged, nats", "learnt, nats", "promised, ε",
+              "certified, ε", "MIA bound", "best attack", "most exposed"]
+
+
+def guarantees(shown: pd.DataFrame) -> pd.DataFrame:
+    """Of the rows that promise something: the promise, what was charged, and what attacks found out."""
+    return shown[shown["protects"].isin((HALF, RECORD))].reindex(columns=GUARANTEES).dropna(axis="columns", how="all")
+
+
 def table(r: Results) -> pd.DataFrame:
     """The chapter's table: one line per track and row; accuracies and gains in per cent and points."""
     lines = []
