@@ -14,10 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from paclab.errors import InputError
 from paclab.languages.checks import horizon_size, positive, whole
 from paclab.languages.families import Family, String
-from paclab.languages.identify import ADJACENCIES
 
 SENSITIVITY = 1.0  # of every window score, under both adjacencies: a minimum of counts that each move by at most 1
 
@@ -104,13 +102,6 @@ def pair_scores(counts: ArrayLike, members: np.ndarray, n: int, g: int) -> np.nd
 def pair_sensitivity(h: int, g: int) -> float:
     """h/g for both adjacencies (paper 4, design 3)."""
     return whole("h", h, 1) / whole("g", g, 1)
-
-
-def check_adjacency(adjacency: str) -> str:
-    """The adjacency, if it is a known one; the generation scores have the same sensitivity under both."""
-    if adjacency not in ADJACENCIES:
-        raise InputError("adjacency", f"unknown {adjacency!r}", f"choose one of: {', '.join(ADJACENCIES)}")
-    return adjacency
 
 
 def threshold(n: int, least_mass: float) -> int:

@@ -132,38 +132,6 @@ def band(
     ax.plot(x, mid, label=label, **look)
 
 
-def direct_labels(ax: Any, *, gap: float = 0.045) -> None:
-    """Name each labelled line at its right end, beside a piece of it, moved apart so that none overlap.
-
-    `gap` is the least distance between two names, as a share of the axes' height.
-    """
-    from matplotlib.lines import Line2D
-
-    lines = [ln for ln in ax.get_lines() if not ln.get_label().startswith("_") and len(ln.get_xdata())]
-    to_axes = ax.transData + ax.transAxes.inverted()
-    ends = sorted(
-        (float(to_axes.transform((ln.get_xdata()[-1], ln.get_ydata()[-1]))[1]), i) for i, ln in enumerate(lines)
-    )
-    for y, (_, i) in zip(_spread([end for end, _ in ends], gap), ends, strict=True):
-        key = Line2D([1.015, 1.04, 1.065], [y] * 3, transform=ax.transAxes, clip_on=False, markevery=[1])
-        key.update_from(lines[i])
-        key.set(transform=ax.transAxes, clip_on=False, markevery=[1])
-        ax.add_artist(key)
-        ax.text(1.08, y, lines[i].get_label(), va="center", fontsize=9.5, transform=ax.transAxes)
-
-
-def _spread(heights: list[float], gap: float) -> list[float]:
-    """Heights (sorted) moved up as little as a sweep needs so that neighbours are at least `gap` apart."""
-    placed: list[float] = []
-    for height in heights:
-        placed.append(max(height, placed[-1] + gap) if placed else height)
-    over = placed[-1] - 1.02 if placed else 0.0
-    for i in reversed(range(len(placed))):
-        ceiling = placed[i + 1] - gap if i + 1 < len(placed) else 1.02
-        placed[i] = min(placed[i], ceiling) if over > 0 else placed[i]
-    return placed
-
-
 def watermark(figure: Any, text: str) -> None:
     """Small print below the figure: the profile, and whether its secrets were public."""
     figure.text(0.995, -0.015, text, ha="right", va="top", fontsize=7.5, color="#555555")

@@ -25,7 +25,6 @@ from paclab.zo.update import Rule
 
 GAINS: dict[str, Callable[[float], float]] = {
     "wiener": lambda x: x / (1 + x), "linear": lambda x: x, "sqrt": math.sqrt}
-READING = "SAGE, our reading of the abstract"
 
 
 class UndetectableSignal(UserWarning):
