@@ -34,12 +34,12 @@ def test_untuned_rates_follow_the_best_step_of_the_second_order_formula():
     def best(k):
         return training.best_lr(training.zeroth_order_step(1.0, 3.0, 100.0, rows.EFFECTIVE_RANK, k))
 
-    ratios = [rows.recipe("dp-aggzo", "lora", k).lr / rows.recipe("dp-aggzo", "lora", 1).lr for k in (1, 4, 16, 256)]
+    ratios = [rows.recipe("dp-aggzo", "masked", k).lr / rows.MASKED_LR for k in (1, 4, 16, 256)]
     assert ratios == pytest.approx([best(k) / best(1) for k in (1, 4, 16, 256)])
 
 
 def test_a_tuned_rate_wins_and_given_settings_win_over_it(monkeypatch):
-    monkeypatch.setitem(rows.TUNED_LR, ("dp-aggzo", "lora", 4), 0.123)
+    monkeypatch.setitem(rows.TUNED_LR, ("lora", 4), 0.123)
     made = rows.dp_config("dp-aggzo", 2.0, k=4, track="lora", steps=7, pool=100)
     assert (made.lr, made.steps, made.study, made.epsilon) == (0.123, 7, True, 2.0)
     assert rows.dp_config("dp-aggzo", 2.0, k=4, track="lora", lr=0.5, clip=3.0).clip == 3.0
