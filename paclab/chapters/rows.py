@@ -32,11 +32,11 @@ from paclab.notebook.widgets import clock
 
 # beta_clip by track: clip = beta_clip / sqrt(K) bounds the vector of K projected gradients over K (DP-AggZO's rule)
 BETA_CLIP = {"ft": 30.0, "lora": 2.5, "masked": 20.0}  # masked: full fine-tuning of the masked model
-# learning rates by (track, K), swept with dpzero (K = 1) and dp-aggzo at 640 probes of 64 expected records, epsilon 2 and
-# linear decay (seed 1000, 3,000 dev sentences): the rates beside a winner had a larger loss and a lower accuracy; LoRA's
-# K = 16 stands at its grid's end. K = 4 lies between its swept neighbours, K = 64 is the best rate of one step that
-# chapter 20 predicts. Anything else: METHODS' rate of K = 1 times curvature's law, K (r + 2) / (K + r + 1), which is
-# rates.training's best rate of one step at effective rank r (measured: about 2)
+# learning rates by (track, K), swept with dpzero (K = 1) and dp-aggzo at 640 probes of 64 expected records, epsilon 2
+# and linear decay (seed 1000, 3,000 dev sentences): the rates beside a winner had a larger loss and a lower accuracy;
+# LoRA's K = 16 stands at its grid's end. K = 4 lies between its swept neighbours, K = 64 is the best rate of one step
+# that chapter 20 predicts. Anything else: METHODS' rate of K = 1 times curvature's law, K (r + 2) / (K + r + 1), which
+# is rates.training's best rate of one step at effective rank r (measured: about 2)
 TUNED_LR: dict[tuple[str, int], float] = {
     ("ft", 1): 5e-4, ("ft", 4): 2e-3, ("ft", 16): 6e-3, ("ft", 64): 6.5e-3, ("lora", 1): 1e-2, ("lora", 16): 0.12}
 EFFECTIVE_RANK = 2.0
