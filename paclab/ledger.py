@@ -7,8 +7,11 @@ records have different names: their common records are exposed to all of them, w
 What composes:
     nats      every run draws its own secret half. About any one of them nothing beyond its own run's budget is told;
               about all halves together at most the sum. Budgets of different runs never add up on one secret half.
-    epsilon   all runs look at the same records, so they compose: the sums of epsilons and of deltas always hold; the
-              composed privacy losses are smaller, and hold when no run's settings depended on an earlier result.
+              Runs that look at the whole pool (all with an epsilon, mezo) look at no half: they add nothing here.
+    epsilon   all runs look at the same records, so they compose, each adjacency for itself and every run in both: the
+              sums of epsilons and of deltas always hold; the composed privacy losses are smaller, and hold when no
+              run's settings depended on an earlier result. Where all halves agree PACZero releases a fixed function of
+              the pool, which no finite epsilon bounds: after such a run, or one that is not private, none holds.
     neither   a run without a promise has no price: after one no total says anything.
 A run is charged whole when it starts, since a run that was killed may have released. Study-mode runs are not recorded.
 """
@@ -16,10 +19,12 @@ A run is charged whole when it starts, since a run that was killed may have rele
 import fcntl
 import hashlib
 import json
+import math
 import os
 import secrets
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -29,16 +34,21 @@ from paclab.privacy import dp
 
 VARIABLE = "PACLAB_LEDGER"
 OFF = ("off", "0", "no")
+RECORDLESS = ("random-sign",)  # looks at no record, so every epsilon and every budget bounds it
+TINY = 1e-300
 
 
 class Total(NamedTuple):
-    """What the runs of one universe add up to; epsilons are None where no run of that kind was made."""
+    """What the runs of one universe add up to."""
 
     queries: int
     without_promise: int
     largest_nats: float  # about any one secret half
     sum_nats: float  # about all of them together
-    epsilons: dict[str, dict[str, float]]  # adjacency -> basic, delta, composed
+    nominal: int  # runs whose nats the published, uncertified calibration can exceed
+    outside_nats: dict[str, int]  # method -> its runs that have no part in the nats
+    outside_epsilon: dict[str, int]  # method -> its runs that no epsilon bounds: if there are any, epsilons is empty
+    epsilons: dict[str, dict[str, float]]  # adjacency that some run promised -> basic, delta, composed, of all runs
 
 
 def place() -> Path | None:
@@ -67,7 +77,8 @@ def query(config, release, folder: Path) -> dict:
         return entry | {"epsilon": config.epsilon, "delta": 0.0 if pure else config.delta, "noise": config.noise,
                         "adjacency": config.adjacency, "extra": extra, "sampling": release.public["sampling"],
                         "multiplier": release.public["noise_multiplier"]}
-    return entry | ({"nats": config.mi or 0.0, "nominal": bool(config.compat)} if release.private else {})
+    nominal = bool(config.compat and config.mi)  # zero nats are zero by the published rules too
+    return entry | ({"nats": config.mi or 0.0, "nominal": nominal} if release.private else {})
 
 
 def charge(config, release, records: list[dict], folder: Path) -> bool:
@@ -101,7 +112,7 @@ def read(path: Path) -> tuple[str, list[dict]]:
     try:
         data = path.read_bytes()
         first, *rest = [json.loads(line) for line in data[: data.rfind(b"\n") + 1].decode().splitlines()] or [{}]
-        if first and not all({"universe", "method"} <= set(entry) for entry in rest):
+        if first and not (bytes.fromhex(first["key"]) and all(map(_is_query, rest))):
             raise ValueError
         return (first["key"], rest) if first else ("", [])
     except FileNotFoundError:
@@ -110,19 +121,57 @@ def read(path: Path) -> tuple[str, list[dict]]:
         raise InputError("file", f"{path} is no ledger", "give the file that paclab wrote, or restore it") from None
 
 
+def _is_query(entry: dict) -> bool:
+    """Whether a line says all that the totals need, in numbers that can be added."""
+    def number(name: str, low: float = 0.0, high: float = math.inf) -> bool:
+        value = entry[name]
+        return type(value) in (int, float) and math.isfinite(value) and low <= value <= high
+
+    whole = all(isinstance(entry[name], str) for name in ("universe", "method", "time", "run"))
+    whole = whole and type(entry["private"]) is bool and all(type(entry[n]) is int and number(n, 1) for n in (
+        "steps", "records"))
+    if "epsilon" in entry:
+        return (whole and entry["noise"] in ("gaussian", "laplace") and entry["adjacency"] in dp.ADJACENCIES
+                and number("epsilon") and number("delta", 0, 1) and number("extra")
+                and number("multiplier", TINY) and number("sampling", TINY, 1))
+    if "nats" in entry:
+        return whole and number("nats") and type(entry["nominal"]) is bool
+    return whole and not entry["private"]
+
+
 def total(queries: list[dict]) -> Total:
     """What these queries of one universe add up to; seconds where epsilons are composed."""
     nats = [q["nats"] for q in queries if "nats" in q]
-    by = {name: [q for q in queries if q.get("adjacency") == name] for name in dp.ADJACENCIES}
+    runs = [q for q in queries if "epsilon" in q]
+    unbounded = Counter(q["method"] for q in queries if "epsilon" not in q and q["method"] not in RECORDLESS)
+    promised = [name for name in dp.ADJACENCIES if any(q["adjacency"] == name for q in runs) and not unbounded]
     return Total(len(queries), sum(not q["private"] for q in queries), max(nats, default=0.0), sum(nats),
-                 {name: _composed(runs, name) for name, runs in by.items() if runs})
+                 sum(q.get("nominal", False) for q in queries), dict(Counter(q["method"] for q in queries
+                 if "nats" not in q)), dict(unbounded), {name: _composed(runs, name) for name in promised})
 
 
 def _composed(runs: list[dict], adjacency: str) -> dict[str, float]:
     """Basic sums, and epsilon at the summed delta by composed privacy losses (pessimistic; never above the sum)."""
-    basic, delta = sum(q["epsilon"] for q in runs), sum(q["delta"] for q in runs)
+    basic, delta = sum(_alone(q, adjacency) for q in runs), sum(q["delta"] for q in runs)
     if delta == 0 or delta >= 1:
         return {"basic": basic, "delta": delta, "composed": basic}
-    steps = [dp.Run(q["multiplier"], q["sampling"], q["steps"], q["noise"]) for q in runs]
-    composed = dp.composed_epsilon(steps, delta, adjacency) + sum(q["extra"] for q in runs)
+    composed = dp.composed_epsilon([_run(q) for q in runs], delta, adjacency) + sum(q["extra"] for q in runs)
     return {"basic": basic, "delta": delta, "composed": min(basic, composed)}
+
+
+def _alone(q: dict, adjacency: str) -> float:
+    """Epsilon of one run at its own delta: its promise, or what its noise comes to under the other adjacency.
+
+    A Gaussian promise under replace-one may be the published factor 2, which is not certified: its noise counts.
+    """
+    own = q["adjacency"] == adjacency
+    if q["noise"] == "laplace":
+        return q["epsilon"] if own else dp.laplace_epsilon(*_run(q)[:3], adjacency=adjacency)
+    if own and adjacency == "add-remove":
+        return q["epsilon"]
+    certified = dp.epsilon(*_run(q)[:3], q["delta"], "pld", adjacency) + q["extra"]
+    return max(certified, q["epsilon"]) if own else certified
+
+
+def _run(q: dict) -> dp.Run:
+    return dp.Run(q["multiplier"], q["sampling"], q["steps"], q["noise"])

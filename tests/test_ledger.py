@@ -98,15 +98,50 @@ def test_epsilons_compose_and_nats_do_not():
     pac = [{"method": "paczero-rr", "private": True, "nats": n} for n in (0.1, 0.3, 0.0)]
     both = ledger.total([*pac, *entries({}), {"method": "mezo", "private": False}])
     assert (both.queries, both.largest_nats, both.sum_nats, both.without_promise) == (5, 0.3, pytest.approx(0.4), 1)
+    assert both.outside_nats == {"dpzero": 1, "mezo": 1}
+
+
+def test_no_epsilon_holds_after_a_run_that_none_bounds():
+    """PACZero's unanimous signs are a fixed function of the pool; a coin that looks at no record is bounded by all."""
+    coin = {"method": "random-sign", "private": True, "nats": 0.0}
+    assert ledger.total([*entries({}), coin]).epsilons["add-remove"]["basic"] == 2.0
+    for private, method in ((True, "paczero-zpl"), (True, "paczero-mi"), (False, "mezo"), (False, "quant-half")):
+        run = {"method": method, "private": private} | ({"nats": 0.0} if private else {})
+        both = ledger.total([*entries({}), coin, run])
+        assert both.epsilons == {} and both.outside_epsilon == {method: 1}
+
+
+def test_promises_under_two_adjacencies_compose_under_each():
+    """Both are (2, 1e-5), q = 0.064, T = 1000: under replace-one the first alone is 4.253, and the two 4.693."""
+    noise = (4.143474343983381, 8.067261562907852)
+    plain, replaced = [entry | {"multiplier": multiplier, "sampling": 0.064, "steps": 1000} for entry, multiplier
+                       in zip(entries({}, {"adjacency": "replace-one"}), noise, strict=True)]
+    both = ledger.total([plain, replaced])
+    assert {name: sums["delta"] for name, sums in both.epsilons.items()} == {"add-remove": 2e-5, "replace-one": 2e-5}
+    assert both.epsilons["add-remove"]["composed"] == pytest.approx(2.171, abs=1e-3)
+    assert both.epsilons["replace-one"]["composed"] == pytest.approx(4.693, abs=1e-3)
+    assert both.epsilons["replace-one"]["basic"] == pytest.approx(4.253 + 2, abs=1e-3)
+    assert both.epsilons["add-remove"]["basic"] > 2.171
+    assert ledger.total([plain]).epsilons.keys() == {"add-remove"}
 
 
 def test_replace_one_and_pure_runs_have_their_own_totals():
     replaced = ledger.total(entries({"adjacency": "replace-one"}, {"adjacency": "replace-one"}, {}))
-    assert set(replaced.epsilons) == {"add-remove", "replace-one"}
-    twice = dp.epsilon(4.0, 0.3, 4, 2e-5, "pld", "replace-one")
-    assert replaced.epsilons["replace-one"]["composed"] == pytest.approx(min(4.0, twice), rel=1e-3)
-    pure = ledger.total(entries(*[{"method": "dp-zo", "noise": "laplace"}] * 3))
+    for name, sums in replaced.epsilons.items():
+        assert sums["composed"] == pytest.approx(dp.epsilon(4.0, 0.3, 6, sums["delta"], "pld", name), rel=1e-3)
+    assert set(replaced.epsilons) == set(dp.ADJACENCIES)
+    laplace = {"method": "dp-zo", "noise": "laplace"}
+    pure = ledger.total(entries(*[laplace] * 3))
     assert pure.epsilons["add-remove"] == {"basic": 6.0, "delta": 0.0, "composed": 6.0}
+    mixed = ledger.total(entries(laplace, {"adjacency": "replace-one"})).epsilons["replace-one"]
+    pure = dp.laplace_epsilon(4.0, 0.3, 2, adjacency="replace-one")
+    assert mixed["basic"] == pytest.approx(2.0 + pure) and mixed["composed"] > pure
+
+
+def test_an_uncertified_promise_counts_by_its_noise():
+    """The published factor 2 under replace-one promises what pld does not certify: 4.0 of noise cost more than 0.1."""
+    said = ledger.total([entry | {"epsilon": 0.1} for entry in entries({"adjacency": "replace-one"})])
+    assert said.epsilons["replace-one"]["basic"] == dp.epsilon(4.0, 0.3, 2, 1e-5, "pld", "replace-one") > 0.1
 
 
 def test_mixed_noise_composes_below_the_sum():
@@ -123,11 +158,13 @@ def test_the_command(file, tmp_path, monkeypatch, capsys):
         return capsys.readouterr().out
 
     assert "no universe was queried yet" in paclab()
-    for name, config in (("a", Config(**SMALL)), ("b", dp_config()), ("c", Config(**SMALL | {"seed": 5}))):
+    for name, config in (("a", Config(**SMALL)), ("b", dp_config()), ("c", dp_config(seed=5))):
         finetune.start(config, tmp_path / name, device="cpu", stop_at=1)
     whole, one = paclab(), paclab("--pool", str(tmp_path / "b"))
     assert whole.count("was queried") == 2 and one.count("was queried 2 times") == 1
-    assert "each run draws its own" in one and "epsilon (add-remove): 2 by adding up" in one
+    assert "each run draws its own" in one and "nats: dpzero (1 run) looked at the whole pool" in one
+    assert "epsilon: none holds" in one and "bounds what was released by paczero-zpl (1 run)\n" in one
+    assert "by adding up" not in one and "epsilon (add-remove): 2 by adding up" in paclab("--pool", str(tmp_path / "c"))
     shown = json.loads(paclab("--json", "--pool", str(tmp_path / "c")))
     assert [group["total"]["queries"] for group in shown.values()] == [1]
 
@@ -136,3 +173,30 @@ def test_a_file_that_is_no_ledger_is_one_line(tmp_path):
     (tmp_path / "notes").write_text("hello\n")
     with pytest.raises(InputError, match="is no ledger"):
         ledger.read(tmp_path / "notes")
+
+
+@pytest.mark.parametrize("damage", [{"private": None}, {"nats": "x"}, {"nats": float("nan")}, {"nominal": 1},
+                                    {"method": None}, {"steps": 0}, {"epsilon": 2.0}])
+def test_an_entry_that_cannot_be_added_is_one_line(damage, file, monkeypatch, capsys):
+    entry = ledger.query(Config(**SMALL), PRIVATE, "x") | {"universe": "ab"} | damage
+    file.parent.mkdir()
+    file.write_text("".join(json.dumps(line) + "\n" for line in (
+        {"format": 1, "key": "ab" * 32}, {name: value for name, value in entry.items() if value is not None})))
+    monkeypatch.setattr(sys, "argv", ["paclab", "ledger", "--file", str(file)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    error = capsys.readouterr().err
+    assert stop.value.code == 2 and error.startswith("paclab: --file: ") and error.count("\n") == 1
+
+
+def test_nominal_budgets_and_told_halves_are_named(file, monkeypatch, capsys):
+    paper = {"compat": "paczero"}
+    for option in ({"method": "paczero-rr", "mi": 0.3} | paper, paper, {"method": "quant-half"}):
+        private = SimpleNamespace(private=option.get("method") != "quant-half", public=None)
+        assert ledger.charge(Config(**SMALL | option), private, RECORDS, file)
+    assert [q.get("nominal") for q in ledger.read(file)[1]] == [True, False, None]  # zero nats are zero in any mode
+    monkeypatch.setattr(sys, "argv", ["paclab", "ledger"])
+    cli.main()
+    shown = capsys.readouterr().out
+    assert "nats: 1 of these budgets nominal" in shown and "quant-half (1 run) tells its own half" in shown
+    assert "epsilon" not in shown and "1 of them without a promise" in shown

@@ -53,11 +53,36 @@ def _show(name: str, queries: list[dict], total) -> None:
     if any("nats" in q for q in queries):
         typer.echo(f"  nats: at most {total.largest_nats:g} about any one secret half (each run draws its own), "
                    f"{total.sum_nats:g} about all of them together")
+        for line in _beside_nats(total):
+            typer.echo(f"  nats: {line}")
     for adjacency, sums in total.epsilons.items():
         typer.echo(f"  epsilon ({adjacency}): {sums['basic']:.4g} by adding up, {sums['composed']:.4g} composed, at "
                    f"delta {sums['delta']:.3g} (composed: if no run's settings depended on an earlier result)")
+    if total.outside_epsilon and any("epsilon" in q for q in queries):
+        typer.echo("  epsilon: none holds for a record of this pool, since no finite epsilon bounds what was released "
+                   f"by {_counted(total.outside_epsilon)}")
     if total.without_promise:
         typer.echo(f"  {total.without_promise} of them without a promise: the totals do not bound what is known")
+
+
+def _beside_nats(total) -> list[str]:
+    """What the nats leave out, each in one line."""
+    from paclab.releases import METHODS
+
+    halves = {name: n for name, n in total.outside_nats.items() if name in METHODS and METHODS[name].candidates}
+    pools = {name: n for name, n in total.outside_nats.items() if name not in halves}
+    lines = [f"{total.nominal} of these budgets nominal: the published noise calibration can spend several times its "
+             "target"] if total.nominal else []
+    if halves:
+        lines.append(f"each of {_counted(halves)} tells its own half without a bound, in no total here")
+    if pools:
+        lines.append(f"{_counted(pools)} looked at the whole pool, at no half: nothing about a half is added, and what "
+                     "is told of its records is not counted here")
+    return lines
+
+
+def _counted(runs: dict[str, int]) -> str:
+    return ", ".join(f"{method} ({n} run{'s' if n != 1 else ''})" for method, n in runs.items())
 
 
 def register(app: typer.Typer) -> None:
