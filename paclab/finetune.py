@@ -257,6 +257,7 @@ def start(config: Config, out: Path | str, *, device: str = "auto", watch=None, 
     if not str(out).strip():
         raise InputError("out", "is empty", "name the folder of the new run")
     folder, config = Folder(Path(out)), located(config)
+    _clear_unbegun(folder)
     folder.refuse_used()
     secret = Secret.from_seed(config.seed) if config.study else Secret.fresh()
     prepared = prepare(config, secret, device=device)
@@ -270,11 +271,38 @@ def start(config: Config, out: Path | str, *, device: str = "auto", watch=None, 
         try:
             secret.save(folder.secret, binding(prepared))
             write_atomic(folder.run, record + "\n")
+            _charge(prepared, folder)
         except InputError:  # a full disk, say: nothing was drawn yet, so the folder is free for another try
+            folder.run.unlink(missing_ok=True)
             (folder.secret / "secret.json").unlink(missing_ok=True)
             raise
-    ledger.charge(config, prepared.job.release, prepared.splits.pool, folder.path)
     return _go(prepared, folder, watch, record_statistic, stop_at)
+
+
+def _charge(prepared: Prepared, folder: Folder) -> None:
+    """Count the run in the curator's ledger, if it is not there yet; until this is done nothing may be drawn."""
+    ledger.charge(prepared.config, prepared.job.release, prepared.splits.pool, folder.path, prepared.record["keys"])
+
+
+def unbegun(folder: Folder) -> bool:
+    """Whether a kill left a secret before run.json was written: then nothing was drawn from it."""
+    begun = (folder.run, folder.transcript, folder.ledger, folder.metrics)
+    return (folder.secret / "secret.json").exists() and not any(path.exists() for path in begun)
+
+
+def _clear_unbegun(folder: Folder) -> None:
+    """Free a folder whose run never began: a new run draws a new secret."""
+    if unbegun(folder):
+        with folder.locked():  # a process that is just beginning holds the lock
+            if unbegun(folder):
+                (folder.secret / "secret.json").unlink()
+
+
+def refuse_unbegun(out: Path | str) -> None:
+    """A run that a kill stopped before its first file was whole cannot be resumed, only begun again."""
+    if unbegun(Folder(Path(out))):
+        raise InputError("folder", f"the run in {out} was stopped before it began, and nothing was drawn",
+                         "begin it again with `paclab train`: the folder is free for it")
 
 
 def binding(prepared: Prepared) -> str:
@@ -320,8 +348,12 @@ def reopen(out: Path | str, device: str | None = None) -> tuple[Folder, dict, Pr
 
 def resume(out: Path | str, *, device: str | None = None, watch=None, record_statistic=None) -> dict:
     """Go on with a run that was stopped anywhere; a finished one is returned as it is."""
+    refuse_unbegun(out)
     folder, run, prepared = reopen(out, device)
-    return run if run["status"] == "complete" else _go(prepared, folder, watch, record_statistic, None)
+    if run["status"] == "complete":
+        return run
+    _charge(prepared, folder)  # a kill may have come before the charge
+    return _go(prepared, folder, watch, record_statistic, None)
 
 
 def _go(prepared: Prepared, folder: Folder, watch, record_statistic, stop_at) -> dict:

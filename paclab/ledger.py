@@ -13,7 +13,8 @@ What composes:
               run's settings depended on an earlier result. Where all halves agree PACZero releases a fixed function of
               the pool, which no finite epsilon bounds: after such a run, or one that is not private, none holds.
     neither   a run without a promise has no price: after one no total says anything.
-A run is charged whole when it starts, since a run that was killed may have released. Study-mode runs are not recorded.
+A run is charged whole before it draws anything, since a run that was killed may have released; once, however often it
+is resumed; and a run that cannot be charged does not go on. Study-mode runs are not recorded.
 """
 
 import fcntl
@@ -22,7 +23,6 @@ import json
 import math
 import os
 import secrets
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -30,12 +30,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from paclab.errors import InputError
+from paclab.files import sha256_json
 from paclab.privacy import dp
 
 VARIABLE = "PACLAB_LEDGER"
 OFF = ("off", "0", "no")
 RECORDLESS = ("random-sign",)  # looks at no record, so every epsilon and every budget bounds it
 TINY = 1e-300
+UNCOUNTED = f"name a file that can be written in {VARIABLE}, or say {VARIABLE}=off: then nobody counts"
 
 
 class Total(NamedTuple):
@@ -53,11 +55,14 @@ class Total(NamedTuple):
 
 def place() -> Path | None:
     """The ledger's file: PACLAB_LEDGER (a path; `off`: None), else paclab/queries.jsonl in the state folder."""
-    given = os.environ.get(VARIABLE)
-    if given is not None:
-        return None if given.strip().lower() in ("", *OFF) else Path(given).expanduser()
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "paclab" / "queries.jsonl"
+    given = os.environ.get(VARIABLE, "").strip()
+    if given.lower() in OFF:
+        return None
+    path = Path(given or f"{os.environ.get('XDG_STATE_HOME') or '~/.local/state'}/paclab/queries.jsonl")
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise InputError(VARIABLE, "there is no home folder to keep the ledger of queries in", UNCOUNTED) from None
 
 
 def universe(records: Iterable[dict], key: str) -> str:
@@ -81,44 +86,64 @@ def query(config, release, folder: Path) -> dict:
     return entry | ({"nats": config.mi or 0.0, "nominal": nominal} if release.private else {})
 
 
-def charge(config, release, records: list[dict], folder: Path) -> bool:
-    """Write a run's whole charge, durably, before it releases anything; False, and one line, if that failed."""
-    path = place()
-    if path is None or config.study:
+def charge(config, release, records: list[dict], folder: Path, keys: dict) -> bool:
+    """Count a run, durably, before it draws anything; once, however often it is asked. False: nobody counts.
+
+    `keys` are the run's public numbers, drawn anew for every run. Raises InputError when the run cannot be counted.
+    """
+    path = None if config.study else place()
+    if path is None:
         return False
+    entry = {"id": sha256_json(keys)[:32]} | query(config, release, folder)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(fd, "r+b") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             data = handle.read()
-            whole = data.rfind(b"\n") + 1  # a line that a crash left torn is cut
-            handle.truncate(whole)
-            key = json.loads(data.split(b"\n")[0])["key"] if whole else secrets.token_hex(32)
-            lines = [] if whole else [{"format": 1, "key": key}]
-            lines.append({"universe": universe(records, key)} | query(config, release, folder))
+            key, queries = _parsed(data)
+            handle.truncate(data.rfind(b"\n") + 1)  # a line that a crash left torn is cut
+            lines = [] if key else [{"format": 1, "key": (key := secrets.token_hex(32))}]
+            if not any(q.get("id") == entry["id"] for q in queries):
+                lines.append(entry | {"universe": universe(records, key)})
             handle.write("".join(json.dumps(line, sort_keys=True) + "\n" for line in lines).encode())
             handle.flush()
             os.fsync(handle.fileno())
+        _sync(path.parent)
         return True
     except (OSError, ValueError, KeyError, TypeError) as error:
-        print(f"paclab: this run is not in the ledger {path} ({error}); {VARIABLE} moves it, or switches it off",
-              file=sys.stderr)
-        return False
+        why = error.strerror if isinstance(error, OSError) else "it is no ledger"
+        raise InputError(VARIABLE, f"this run cannot be counted in {path} ({why})", UNCOUNTED) from None
+
+
+def _sync(folder: Path) -> None:
+    """Wait until a new file's name is on the disk too."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def read(path: Path) -> tuple[str, list[dict]]:
     """The key and the queries, oldest first; a torn last line is left out."""
     try:
-        data = path.read_bytes()
-        first, *rest = [json.loads(line) for line in data[: data.rfind(b"\n") + 1].decode().splitlines()] or [{}]
-        if first and not (bytes.fromhex(first["key"]) and all(map(_is_query, rest))):
-            raise ValueError
-        return (first["key"], rest) if first else ("", [])
+        return _parsed(path.read_bytes())
     except FileNotFoundError:
         return "", []
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError("file", f"{path} is no ledger", "give the file that paclab wrote, or restore it") from None
+
+
+def _parsed(data: bytes) -> tuple[str, list[dict]]:
+    if data and not data.startswith(b"{"):
+        raise ValueError  # another file, and no torn first line
+    first, *rest = [json.loads(line) for line in data[: data.rfind(b"\n") + 1].decode().splitlines()] or [None]
+    if first is None:
+        return "", []
+    if not (bytes.fromhex(first["key"]) and all(map(_is_query, rest))):
+        raise ValueError
+    return first["key"], rest
 
 
 def _is_query(entry: dict) -> bool:

@@ -35,6 +35,8 @@ def test_default_place(monkeypatch, tmp_path):
     assert ledger.place() == tmp_path / "paclab" / "queries.jsonl"
     monkeypatch.delenv("XDG_STATE_HOME")
     assert ledger.place().parts[-4:] == (".local", "state", "paclab", "queries.jsonl")
+    monkeypatch.setenv(ledger.VARIABLE, "")  # as good as unset: only a word switches it off
+    assert ledger.place().parts[-4:] == (".local", "state", "paclab", "queries.jsonl")
     monkeypatch.setenv(ledger.VARIABLE, "off")
     assert ledger.place() is None
 
@@ -52,22 +54,59 @@ def test_a_killed_run_is_charged_whole_and_a_resumed_one_not_again(file, tmp_pat
     assert key not in public and queries[0]["universe"] not in public
 
 
-def test_the_charge_is_written_before_the_first_probe(file, tmp_path, monkeypatch):
-    def dies(*args, **options):
-        raise KeyboardInterrupt
+def dies(*args, **options):
+    raise KeyboardInterrupt
 
+
+def test_the_charge_is_written_before_the_first_probe(file, tmp_path, monkeypatch):
     monkeypatch.setattr(finetune, "train", dies)
     with pytest.raises(KeyboardInterrupt):
         finetune.start(dp_config(), tmp_path / "run", device="cpu")
     assert ledger.read(file)[1][0]["epsilon"] == 2.0
 
 
-def test_a_ledger_that_cannot_be_written_does_not_lose_the_run(tmp_path, monkeypatch, capsys):
-    (tmp_path / "taken").write_text("")
-    monkeypatch.setenv(ledger.VARIABLE, str(tmp_path / "taken" / "queries.jsonl"))
-    assert finetune.start(Config(**SMALL), tmp_path / "run", device="cpu")["status"] == "complete"
+def test_a_run_killed_before_its_charge_is_charged_when_it_is_resumed(file, tmp_path, monkeypatch):
+    with monkeypatch.context() as kill, pytest.raises(KeyboardInterrupt):
+        kill.setattr(ledger, "charge", dies)
+        finetune.start(Config(**SMALL), tmp_path / "run", device="cpu")
+    assert (tmp_path / "run" / "run.json").exists() and not file.exists()
+    file.mkdir(parents=True)  # a ledger that cannot be written: the run neither goes on nor is lost
+    with pytest.raises(InputError, match="cannot be counted"):
+        finetune.resume(tmp_path / "run")
+    assert not (tmp_path / "run" / "transcript.txt").exists()
+    file.rmdir()
+    assert finetune.resume(tmp_path / "run")["status"] == "complete"
+    assert [q["method"] for q in ledger.read(file)[1]] == ["paczero-zpl"]
+
+
+def test_a_run_that_cannot_be_counted_does_not_begin(file, tmp_path, monkeypatch, capsys):
+    file.mkdir(parents=True)
+    words = ["train", "--device", "cpu", *(f"--{name}={value}" for name, value in SMALL.items())]
+    monkeypatch.setattr(sys, "argv", ["paclab", *words, "--out", str(tmp_path / "run")])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
     error = capsys.readouterr().err
-    assert "not in the ledger" in error and error.count("\n") == 1
+    assert stop.value.code == 2 and error.startswith("paclab: PACLAB_LEDGER: this run cannot be counted in ")
+    assert "PACLAB_LEDGER=off" in error and error.count("\n") == 1
+    assert not {"run.json", "transcript.txt"} & {p.name for p in (tmp_path / "run").iterdir()}
+    monkeypatch.setenv(ledger.VARIABLE, "off")
+    cli.main()  # the folder is still free
+    assert "run folder" in capsys.readouterr().out
+
+
+def test_a_run_killed_before_it_began_is_begun_again(file, tmp_path, monkeypatch, capsys):
+    with monkeypatch.context() as kill, pytest.raises(KeyboardInterrupt):
+        kill.setattr(finetune, "write_atomic", dies)
+        finetune.start(Config(**SMALL), tmp_path / "run", device="cpu")
+    secret = tmp_path / "run" / "secret" / "secret.json"
+    before = secret.read_text()
+    monkeypatch.setattr(sys, "argv", ["paclab", "resume", str(tmp_path / "run")])
+    with pytest.raises(SystemExit):
+        cli.main()
+    error = capsys.readouterr().err
+    assert "nothing was drawn; begin it again with `paclab train`" in error and error.count("\n") == 1
+    assert finetune.start(Config(**SMALL), tmp_path / "run", device="cpu")["status"] == "complete"
+    assert secret.read_text() != before and len(ledger.read(file)[1]) == 1
 
 
 def test_universes_are_named_by_their_records_under_a_key():
@@ -76,13 +115,17 @@ def test_universes_are_named_by_their_records_under_a_key():
     assert name != ledger.universe(RECORDS[1:], "ab" * 32) != ledger.universe(RECORDS, "cd" * 32)
 
 
+def charged(config, run, private=PRIVATE):
+    return ledger.charge(config, private, RECORDS, "x", {"directions": run})
+
+
 def test_many_writers_and_a_torn_line_leave_every_charge(file):
     with ThreadPool(8) as pool:
-        assert all(pool.map(lambda i: ledger.charge(dp_config(), PRIVATE, RECORDS, file), range(24)))
+        assert all(pool.map(lambda i: charged(dp_config(), i % 24), range(48)))  # each run asks twice
     assert len(ledger.read(file)[1]) == 24
     with open(file, "a") as handle:
         handle.write('{"universe": "torn')
-    assert len(ledger.read(file)[1]) == 24 and ledger.charge(dp_config(), PRIVATE, RECORDS, file)
+    assert len(ledger.read(file)[1]) == 24 and charged(dp_config(), 24) and charged(dp_config(), 7)
     assert len(ledger.read(file)[1]) == 25 and len({q["universe"] for q in ledger.read(file)[1]}) == 1
 
 
@@ -175,6 +218,15 @@ def test_a_file_that_is_no_ledger_is_one_line(tmp_path):
         ledger.read(tmp_path / "notes")
 
 
+def test_another_file_is_never_written_into(file):
+    file.parent.mkdir()
+    for text in ("one line", "hello\nworld", '{"a": 1}\n{"b"'):
+        file.write_text(text)
+        with pytest.raises(InputError, match="it is no ledger"):
+            charged(dp_config(), 0)
+        assert file.read_text() == text
+
+
 @pytest.mark.parametrize("damage", [{"private": None}, {"nats": "x"}, {"nats": float("nan")}, {"nominal": 1},
                                     {"method": None}, {"steps": 0}, {"epsilon": 2.0}])
 def test_an_entry_that_cannot_be_added_is_one_line(damage, file, monkeypatch, capsys):
@@ -191,9 +243,8 @@ def test_an_entry_that_cannot_be_added_is_one_line(damage, file, monkeypatch, ca
 
 def test_nominal_budgets_and_told_halves_are_named(file, monkeypatch, capsys):
     paper = {"compat": "paczero"}
-    for option in ({"method": "paczero-rr", "mi": 0.3} | paper, paper, {"method": "quant-half"}):
-        private = SimpleNamespace(private=option.get("method") != "quant-half", public=None)
-        assert ledger.charge(Config(**SMALL | option), private, RECORDS, file)
+    for i, option in enumerate(({"method": "paczero-rr", "mi": 0.3} | paper, paper, {"method": "quant-half"})):
+        assert charged(Config(**SMALL | option), i, SimpleNamespace(private=i < 2, public=None))
     assert [q.get("nominal") for q in ledger.read(file)[1]] == [True, False, None]  # zero nats are zero in any mode
     monkeypatch.setattr(sys, "argv", ["paclab", "ledger"])
     cli.main()

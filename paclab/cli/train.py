@@ -140,6 +140,7 @@ def resume_command(folder: Annotated[Path, typer.Argument(help="folder of a run 
     """Go on with a run after a kill at any point, to the identical result."""
     from paclab import finetune
 
+    finetune.refuse_unbegun(folder)
     _, run, config = finetune.read_run(folder)
     if run["status"] == "complete":
         typer.echo(f"{folder} is finished already ({run['steps_done']} steps): nothing to do")
