@@ -1,7 +1,8 @@
 """Checks on a recorded run: weights from the transcript, public arithmetic, and with the pool every charge.
 
 Without the pool only public files and the base model are read; `pool=True` is the curator's audit:
-it probes the pool again at every step and recomputes votes, released values and charges.
+it probes the pool again at every step and recomputes votes, released values and charges. What is promised follows
+from the settings alone: run.json's own word for it decides no check, and is compared.
 """
 
 import json
@@ -10,11 +11,15 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from paclab import finetune, releases
 from paclab.errors import InputError
 from paclab.files import PRIVATE_DIR, PRIVATE_FILE
+from paclab.releases import dp
 from paclab.releases.secret import Secret
 from paclab.zo import rules, transcript
+from paclab.zo.directions import Directions
 from paclab.zo.train import Folder, ledger_lines, probe
 from paclab.zo.update import Follower
 
@@ -34,12 +39,14 @@ def verify(out: Path | str, *, pool: bool = False) -> list[Finding]:
     """All findings about a run; a transcript that is no transcript raises InputError."""
     folder, run, config = finetune.read_run(out)
     lines = transcript.read(folder.transcript, config.k)
-    findings = [*_arithmetic(run, config, lines), *_separation(folder)]
+    promised = _promised(run, config)
+    findings = [*_arithmetic(run, config, lines), *_promise(promised, run, config, len(lines)), *_separation(folder)]
     if pool:
         secret, bound_to = Secret.load(folder.secret)
         prepared = finetune.prepare(config, secret, run["keys"], run["device"])
         findings.append(Finding(finetune.binding(prepared) == bound_to,
                                 "settings and records are those the secret was drawn for"))
+        findings.append(_record(prepared.record, run))
         weights, directions = prepared.job.weights, prepared.job.directions
     else:
         _, weights, directions = finetune.base(config, run["keys"], run["device"])
@@ -50,9 +57,9 @@ def verify(out: Path | str, *, pool: bool = False) -> list[Finding]:
     if pool:
         findings += _pool_audit(prepared, folder, lines)
     else:
-        transcript.replay(weights, directions, lines, rules.open_rule(config, run.get("release", {})))
+        transcript.replay(weights, directions, lines, rules.open_rule(config, promised.public or {}))
     if run["status"] == "complete":
-        rebuilt = weights.digest() == run["weights_sha256"]
+        rebuilt = weights.digest() == run.get("weights_sha256")
         findings.append(Finding(rebuilt, f"weights rebuilt from {len(lines)} public steps have the recorded hash"))
     else:
         findings.append(Finding(True, f"run not finished: {len(lines)} of {config.steps} steps"))
@@ -71,16 +78,47 @@ def _arithmetic(run: dict, config: finetune.Config, lines: list[transcript.Line]
     return [Finding(stated, "stated mode and learning rate follow from the settings"),
             Finding(rates, f"learning rates follow the {config.schedule} schedule from {config.learning_rate():g}"),
             Finding(right, "released values are finite numbers" if real else "every released value is a sign"),
-            Finding(complete, f"{len(lines)} of {config.steps} steps are recorded"),
-            *([_promise(run, config, len(lines))] if run["private"] and config.epsilon is not None else [])]
+            Finding(complete, f"{len(lines)} of {config.steps} steps are recorded")]
 
 
-def _promise(run: dict, config: finetune.Config, steps: int) -> Finding:
-    """The differential-privacy spend is a function of public constants: account for the recorded steps again."""
-    delta = 0 if config.noise == "laplace" else config.delta
-    constant, spent = releases.promise(config, run.get("release", {}), steps)
-    return Finding(constant and spent <= config.epsilon * (1 + 1e-12) and steps <= config.steps,
-                   f"{steps} steps cost epsilon {spent:.6g} of {config.epsilon:g} at delta {delta:g}")
+def _promised(run: dict, config: finetune.Config) -> releases.Release:
+    """The release as its settings make it: neither records nor secret have a say in what it promises.
+
+    A noised number of records is a released value: it is taken as recorded, and all else must follow from it.
+    """
+    membership = np.zeros((config.pool, config.candidates), dtype=bool)
+    directions = Directions(run["keys"]["directions"], ())
+    release, _ = rules.attach(config, releases.open_release(config, membership, Secret.from_seed(0), directions))
+    recorded = run.get("release")
+    normaliser = recorded.get("normaliser") if isinstance(recorded, dict) else None
+    if "normaliser" in (release.public or {}) and config.normaliser == "private":
+        if isinstance(normaliser, float) and math.isfinite(normaliser) and normaliser > 0:
+            return release._replace(public=dp.public(config, normaliser))
+    return release
+
+
+def _promise(promised: releases.Release, run: dict, config: finetune.Config, steps: int) -> list[Finding]:
+    """What run.json says is promised, and the differential-privacy spend: a function of public constants."""
+    said = _text([run["guarantee"], run.get("private")]) == _text([promised.guarantee, promised.private])
+    findings = [Finding(said, "guarantee and privacy are those that the settings give")]
+    constant = _text(run.get("release")) == _text(promised.public or {})
+    if not (releases.METHODS[config.method].differential and promised.private):
+        return [*findings, Finding(constant, "the release's constants are those that the settings give")]
+    delta, spent = 0 if config.noise == "laplace" else config.delta, dp.spent(config, steps)
+    return [*findings, Finding(constant and spent <= config.epsilon * (1 + 1e-12) and steps <= config.steps,
+                               f"{steps} steps cost epsilon {spent:.6g} of {config.epsilon:g} at delta {delta:g}")]
+
+
+def _record(record: dict, run: dict) -> Finding:
+    """The curator's own word for every public fact of a run, against run.json's."""
+    differs = [name for name, value in record.items() if _text(run.get(name)) != _text(value)]
+    text = "run.json says of the run what settings, records and secret give"
+    return Finding(not differs, f"{text}, but for: {', '.join(differs)}" if differs else text)
+
+
+def _text(value) -> str:
+    """One spelling of a value: to Python true equals 1."""
+    return json.dumps(value, sort_keys=True)
 
 
 def _separation(folder: Folder) -> list[Finding]:

@@ -106,15 +106,6 @@ def check(config) -> None:
                              "leave it out, or give method=dpzero or method=dp-aggzo")
 
 
-def promise(config, recorded: dict, steps: int) -> tuple[bool, float]:
-    """Whether a DP run's recorded constants follow from its settings, and the epsilon of its first `steps` steps.
-
-    A privatised normaliser is a released value: it is taken as recorded, and all else must follow from it.
-    """
-    normaliser = recorded.get("normaliser", 0.0) if config.normaliser == "private" else dp.rate(config) * config.pool
-    return normaliser > 0 and recorded == dp.public(config, normaliser), dp.spent(config, steps)
-
-
 def open_release(config, membership, secret: Secret, directions) -> Release:
     """The release of one run. membership: bool [N, M] or None; `directions.coin` breaks ties in public."""
     if config.method == "mezo":
