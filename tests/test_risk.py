@@ -209,6 +209,13 @@ def test_card_shows_units_bounds_and_the_protected_unit():
     assert "0.327816 nats" in out and "0.59901" in out and "delta 1e-05" in out
 
 
+@pytest.mark.parametrize(("mi", "delta"), [(0.33, 0.9), (0.0, 0.5), (1e-3, 0.999)])
+@pytest.mark.filterwarnings("error")
+def test_a_delta_that_allows_more_than_the_budget_needs_no_epsilon(mi, delta):
+    assert ri.epsilon_from_mi(mi, delta) == 0.0
+    assert "\nmatched epsilon, bound  0  (" in run_command("--mi", str(mi), "--delta", str(delta)).output
+
+
 def test_card_at_the_ends():
     assert "infinite" in run_command("--mi", "0.7").output
     card = ri.risk_card(mi=0.0)

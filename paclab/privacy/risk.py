@@ -99,9 +99,9 @@ def epsilon_from_mi(mi: ArrayLike, delta: float = 0.0):
     """
     x = np.asarray(gain_from_mi(mi))
     _delta(delta)
+    lead = np.maximum(2.0 * x - delta, 0.0)  # below 0, delta alone allows more than `mi` nats do
     with np.errstate(divide="ignore"):
-        epsilon = np.log1p((2.0 * x - delta) / (0.5 - x))
-    return _plain(np.maximum(epsilon, 0.0))
+        return _plain(np.log1p(lead / (0.5 - x)))
 
 
 # ---------------------------------------------------------------- attack level, exactly Gaussian mechanisms
