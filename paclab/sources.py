@@ -208,7 +208,7 @@ def read_table(path: Path | str) -> list[Record]:
                 f"cannot read files ending in {suffix or path.name!r}",
                 f"use one of {', '.join(SUFFIXES)} (all but Parquet also with .gz)",
             )
-        text = _bytes(path).decode("utf-8")
+        text = _bytes(path).decode("utf-8-sig")  # Excel begins a file with a byte-order mark
         if suffix == ".csv":
             return list(csv.DictReader(io.StringIO(text, newline="")))
         if suffix == ".txt":
@@ -218,7 +218,7 @@ def read_table(path: Path | str) -> list[Record]:
             if text.lstrip().startswith("[")
             else [json.loads(line) for line in text.split("\n") if line.strip()]
         )
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, RecursionError, csv.Error) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(
@@ -313,7 +313,7 @@ def checked(task: str, rows: list[Record], name: str) -> list[Record]:
     for number, row in enumerate(rows):
         try:
             out.append(convert(row))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise InputError(
                 "source",
                 f"{name}, record {number + 1}: {error}",
@@ -326,7 +326,16 @@ def _string(row: Record, column: str) -> str:
     value = row[column]
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{column} is not a text")
-    return value
+    return _encodable(value, column)
+
+
+def _encodable(text: str, column: str) -> str:
+    """The text, unless JSON escapes left half a character in it, which no tokenizer reads."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{column} holds half a character (a lone surrogate)") from None
+    return text
 
 
 def _sentiment(row: Record) -> Record:
@@ -346,10 +355,10 @@ def _question(row: Record) -> Record:
     if not answers or not all(isinstance(a, str) and a for a in answers):
         raise ValueError("answers is not a non-empty list of texts")
     return {
-        "title": str(row.get("title") or ""),
+        "title": _encodable(str(row.get("title") or ""), "title"),
         "context": _string(row, "context"),
         "question": _string(row, "question"),
-        "answers": answers,
+        "answers": [_encodable(a, "answers") for a in answers],
     }
 
 

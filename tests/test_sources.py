@@ -12,7 +12,7 @@ import pytest
 
 from paclab import reviews
 from paclab.errors import InputError
-from paclab.sources import load_splits, permutation, rotten_tomatoes
+from paclab.sources import checked, load_splits, permutation, rotten_tomatoes
 
 RECORDS = [{"sentence": f"sentence number {i}", "label": i % 2} for i in range(40)]
 
@@ -177,6 +177,10 @@ def test_bad_arguments_are_one_line(arguments, message):
         ("a.jsonl.gz", "not gzip", "cannot read a.jsonl.gz (BadGzipFile"),
         ("a.xlsx", "?", "cannot read files ending in '.xlsx'"),
         ("a.csv", "sentence,label\nfine,1\ngood,1\n", "all 2 records have the label 1"),
+        ("a.csv", f"sentence,label\n{'x' * 131_073},1\n", "cannot read a.csv (Error: field larger than field limit"),
+        ("a.json", "[" * 100_000, "cannot read a.json (RecursionError"),
+        ("a.jsonl", '{"sentence": "fine", "label": 1}\n{"sentence": "\\ud800", "label": 0}',
+         "a.jsonl, record 2: sentence holds half a character"),
     ],
 )
 def test_bad_files_are_one_line(tmp_path, name, content, message):
@@ -185,6 +189,29 @@ def test_bad_files_are_one_line(tmp_path, name, content, message):
         load_splits("sentiment", tmp_path / name, pool=2, dev=0)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"title": "\ud800"}, "title holds half a character"),
+        ({"context": "\ud800"}, "context holds half a character"),
+        ({"answers": ["fox", "\udc00"]}, "answers holds half a character"),
+        ({"answers": "[" * 100_000}, "maximum recursion depth"),
+    ],
+)
+def test_bad_questions_name_their_record(change, says):
+    good = {"title": "t", "context": "red fox", "question": "what?", "answers": ["fox"]}
+    with pytest.raises(InputError, match=f"source: a.json, record 2: {says}"):
+        checked("qa", [good, good | change], "a.json")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_the_mark_that_excel_begins_a_file_with_is_no_text(tmp_path, name):
+    plain = write(tmp_path / f"plain{name}", name.partition(".")[2]).read_bytes()
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + plain)
+    assert load_splits("sentiment", tmp_path / name, pool=20, dev=10).pool == load_splits(
+        "sentiment", tmp_path / f"plain{name}", pool=20, dev=10).pool
 
 
 def test_missing_hub_names_the_way_out(monkeypatch):
