@@ -12,6 +12,7 @@ import json
 import math
 import platform
 import secrets
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ from paclab.zo.update import schedule
 TRACKS = ("ft", "lora")
 KEYS = ("directions", "subsets", "adapter")  # public 64-bit numbers of a run
 COPIED_NUMBERS = 1 << 26  # a larger model is not copied for each thread (256 MiB each)
+MOST_STEPS, MOST_DIRECTIONS = 10**7, 1 << 16  # more is a slip of the keyboard
 LARGEST = 1e6  # no step or probe of this size leaves finite weights
 
 
@@ -111,7 +113,10 @@ def check(config: Config) -> None:
         value = getattr(config, name)
         if value is not None and not (0 < value < float("inf")):
             raise InputError(name, f"{value} is not a positive number", "give a finite value above 0")
-    for name in ("mu", "lr", "clip"):
+    for name, limit in (("steps", MOST_STEPS), ("k", MOST_DIRECTIONS)):
+        if getattr(config, name) > limit:
+            raise InputError(name, f"{getattr(config, name)} is out of range", f"give a whole number up to {limit}")
+    for name in ("mu", "lr", "clip", "factor"):
         if (getattr(config, name) or 0) > LARGEST:
             raise InputError(name, f"{getattr(config, name)} is larger than {LARGEST:g}", "give a smaller value")
     releases.check(config)
@@ -320,17 +325,29 @@ def read_run(out: Path | str) -> tuple[Folder, dict, Config]:
     folder = Folder(Path(out))
     try:
         run = json.loads(folder.run.read_text())
-        config = Config(**run["config"])
-        whole = all(isinstance(run["keys"][name], int) for name in KEYS) and all(
-            isinstance(run[name], str) for name in ("status", "device", "base_sha256", "guarantee", "mode"))
-        if not whole:
+        config = Config(**_typed(run["config"]))
+        whole = all(isinstance(run["keys"][name], int) and 0 <= run["keys"][name] < 1 << 64 for name in KEYS)
+        done = {"weights_sha256": str, "steps_done": int, "result": dict} if run["status"] == "complete" else {}
+        kinds = dict.fromkeys(("status", "device", "base_sha256", "guarantee", "mode"), str) | {"private": bool} | done
+        if not (whole and all(isinstance(run[name], kind) for name, kind in kinds.items())):
             raise KeyError
         return folder, run, config
     except InputError:
         raise
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise InputError("folder", f"no readable run.json in {out}",
                          "name the folder that `paclab train` wrote") from None
+
+
+def _typed(given: dict) -> dict:
+    """Settings as run.json holds them, if each has a type that `Config` names; TypeError otherwise."""
+    for name, kind in typing.get_type_hints(Config).items():
+        value = given.get(name, getattr(Config, name, None))
+        allowed = typing.get_args(kind) or (kind,)
+        right = (type(value) is int and float in allowed) or type(value) in allowed
+        if not right:
+            raise TypeError(name)
+    return given
 
 
 def reopen(out: Path | str, device: str | None = None) -> tuple[Folder, dict, Prepared]:

@@ -115,3 +115,10 @@ def test_bad_values_name_the_parameter(call, parameter):
 def test_zero_total_is_routed_to_zpl():
     with pytest.raises(InputError, match="zpl"):
         bu.step_budget(0.0, 0.0, 0, 10)
+
+
+def test_a_printed_promise_is_never_below_the_true_one():
+    for value in (0.1234564, 2.0000001, 1e-5, 0.33, 0.0, 7.25e-13, 0.8818875762):
+        assert float(bu.stated(value)) >= value and float(bu.stated(value, 3)) >= value
+        assert float(bu.stated(value)) == pytest.approx(value, rel=1e-5)
+    assert (bu.stated(2.0), bu.stated(1e-5), bu.stated(0.33)) == ("2", "1e-05", "0.33")

@@ -217,3 +217,16 @@ def test_no_noise_is_refused():
                  lambda: dp.laplace_epsilon(1.0, 0.1, 10, 1e-5, "replace-one")):
         with pytest.raises(InputError):
             call()
+
+
+def test_a_record_that_is_never_drawn_but_with_probability_delta_costs_nothing():
+    assert dp.epsilon(0.05, 1e-6, 10, 1e-5) == 0
+    assert dp.noise_multiplier(0.1, 1e-6, 10, 1e-5, adjacency="replace-one") == dp.SPAN[0]
+    assert dp.epsilon(1.0, 1e-5, 2, 1e-5) > 0
+
+
+def test_the_least_promise_is_met_and_smaller_numbers_are_refused():
+    assert dp.epsilon(dp.noise_multiplier(1e-6, 1.0, 1, 1e-3), 1.0, 1, 1e-3) <= 1e-6
+    for name, value in (("epsilon", 1e-300), ("sampling", 1e-300)):
+        with pytest.raises(InputError, match=f"{name}: .* below what the accountants resolve"):
+            dp.check(**{name: value})

@@ -15,7 +15,9 @@ from paclab.errors import InputError
 from paclab.finetune import Config
 from paclab.releases.secret import Secret
 from paclab.verify import verify
+from paclab.zo.directions import Directions
 from paclab.zo.train import Folder
+from paclab.zo.update import Follower, Rule
 
 SMALL = {"pool": 40, "candidates": 8, "steps": 4, "dev": 20, "test": 60, "eval_every": 2}
 METHODS = [{"method": "mezo"}, {"method": "sign"}, {"method": "paczero-zpl"},
@@ -258,6 +260,49 @@ def test_damaged_files_are_one_line(name, damage, command, tmp_path, monkeypatch
         cli.main()
     error = capsys.readouterr().err
     assert stop.value.code == 2 and error.startswith("paclab: ") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("changes", [
+    {"status": "complete"}, {"private": None}, {"config": []}, {"keys": {"directions": 1, "subsets": -1, "adapter": 1}},
+    {"schedule": 3}, {"model": 5}, {"steps": True}, {"candidates": 8.5}])
+def test_a_damaged_run_json_is_one_line(changes, tmp_path, unfinished):
+    shutil.copytree(unfinished, tmp_path / "run")
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    for name, value in changes.items():
+        (run if name in run else run["config"])[name] = value
+    (tmp_path / "run" / "run.json").write_text(json.dumps(run))
+    with pytest.raises(InputError, match=r"no readable run\.json"):
+        finetune.resume(tmp_path / "run")
+
+
+@pytest.mark.parametrize(("name", "line"), [
+    ("private/ledger.jsonl", "5"), ("private/ledger.jsonl", "{}"), ("metrics.jsonl", "5"), ("metrics.jsonl", "{}"),
+    ("private/ledger.jsonl", None), ("private/ledger.jsonl", '{"t": 2, "released": [1.0], "bits": null}'),
+    ("private/ledger.jsonl", '{"t": 2, "released": [1.0], "bits": [{"channel": "rr", "votes": "zz"}]}')])
+def test_a_line_that_the_run_did_not_write_is_refused(name, line, tmp_path, unfinished):
+    """None: the last line once more, which must not be published as the next step."""
+    shutil.copytree(unfinished, tmp_path / "run")
+    path = tmp_path / "run" / name
+    path.write_text(path.read_text() + (line or path.read_text().splitlines()[-1]) + "\n")
+    before = (tmp_path / "run" / "transcript.txt").read_text()
+    with pytest.raises(InputError, match=r"did not write|as it was written|count its steps"):
+        finetune.resume(tmp_path / "run")
+    if line is None:
+        assert (tmp_path / "run" / "transcript.txt").read_text() == before
+
+
+@pytest.fixture(scope="module")
+def unfinished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unfinished") / "run"
+    finetune.start(Config(**SMALL, study=True), folder, device="cpu", stop_at=2)
+    return folder
+
+
+def test_an_update_beyond_float32_is_one_line():
+    rule = Rule("far", lambda: None, lambda state, t, values: (state, 1e40))
+    weights = finetune.base(Config(**SMALL), dict.fromkeys(finetune.KEYS, 1), "cpu").weights
+    with pytest.raises(InputError, match="beyond float32"):
+        Follower(weights, Directions(1, tuple(weights.live)), rule).apply(0, 1.0, [1.0])
 
 
 def test_a_folder_with_other_files_is_no_run_folder(tmp_path, monkeypatch, capsys):

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from paclab.privacy.budget import stated
 from paclab.privacy.risk import RiskCard, risk_card
 
 
@@ -24,12 +25,12 @@ def risk(
 
 def render(card: RiskCard) -> str:
     """The card as text, numbers with units."""
-    matched = "infinite (no privacy)" if card.epsilon == float("inf") else f"{card.epsilon:.6g}"
+    matched = "infinite (no privacy)" if card.epsilon == float("inf") else stated(card.epsilon)
     rows = [
         ("mutual information", f"{card.mi:.6g} nats  (all releases of the run together)"),
         ("prior", f"{card.prior:.6g}  (best guess before any release)"),
-        ("attack success, bound", f"at most {card.success:.6f}  (no attack can exceed it)"),
-        ("advantage, bound", f"at most {card.advantage:.6g}  ((success - prior) / (1 - prior))"),
+        ("attack success, bound", f"at most {stated(card.success)}  (no attack can exceed it)"),
+        ("advantage, bound", f"at most {stated(card.advantage)}  ((success - prior) / (1 - prior))"),
         ("matched epsilon, bound", f"{matched}  (delta {card.delta:g}, prior 1/2; equal bound, not attack)"),
         ("Gaussian DP, attack", _gaussian(card)),
     ]

@@ -6,6 +6,7 @@ depend on the data (a unanimous step is free), so a ledger is private state; onl
 
 import json
 import math
+from decimal import ROUND_CEILING, Context
 from typing import NamedTuple
 
 import numpy as np
@@ -55,6 +56,12 @@ class Ledger(NamedTuple):
     def remaining(self) -> float:
         """Nats that may still be charged."""
         return max(self.total - self.charged, 0.0)
+
+
+def stated(value: float, digits: int = 6) -> str:
+    """A promise or bound as printed: rounded up at `digits` significant digits, never below the value."""
+    up = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(value)))
+    return f"{float(up):.{digits}g}"
 
 
 def open_ledger(total: float) -> Ledger:

@@ -30,7 +30,8 @@ WIDE_ORDERS = PUBLISHED_ORDERS + tuple(range(64, 129, 4)) + (160, 192, 256, 384,
 NORMALISER_SHARE = 0.05  # DP-AggZO's share of epsilon for the noisy number of records
 GRID = 1e-4  # privacy-loss discretisation; 1e-3 is 10 % off at T = 20,000
 COARSE = 10 * GRID  # where a calibration begins its search; nothing is certified on it
-SPAN = (1e-2, 1e6)  # multipliers searched by a calibration
+SPAN = (5e-2, 1e6)  # multipliers searched by a calibration
+SMALLEST = 1e-6  # epsilon and Poisson rate: below it differences drown in rounding
 TIGHT = 1e-4  # relative width of a calibrated multiplier's bracket; the safe side is returned
 
 
@@ -39,10 +40,14 @@ def check(epsilon: float | None = None, delta: float | None = None, sampling: fl
     """Refuse parameters that mean nothing, one line each; None skips a check."""
     if epsilon is not None and not (math.isfinite(epsilon) and epsilon > 0):
         raise InputError("epsilon", f"{epsilon} is no promise", "give a finite number above 0, say epsilon=2")
+    if epsilon is not None and epsilon < SMALLEST:
+        raise InputError("epsilon", f"{epsilon} is below what the accountants resolve", f"give at least {SMALLEST:g}")
     if delta is not None and not 0 < delta < 1:
         raise InputError("delta", f"{delta} is not in (0, 1)", "use 1e-5, or less than one over the records")
     if sampling is not None and not 0 < sampling <= 1:
         raise InputError("sampling", f"{sampling} is no Poisson rate", "give 0 < sampling <= 1, such as 0.064")
+    if sampling is not None and sampling < SMALLEST:
+        raise InputError("sampling", f"{sampling} is below what the accountants resolve", f"give at least {SMALLEST:g}")
     if steps is not None and (steps < 1 or steps != int(steps)):
         raise InputError("steps", f"{steps} is not positive", "give a whole number of at least 1")
     if accountant not in ACCOUNTANTS:
@@ -89,6 +94,8 @@ def epsilon(noise_multiplier: float, sampling: float, steps: int, delta: float, 
         raise InputError("noise_multiplier", f"{noise_multiplier} is no noise", "give a number above 0")
     if adjacency == "replace-one" and accountant != "pld":
         raise InputError("accountant", f"{accountant} does not account for replace-one here", "use pld")
+    if sampling * steps <= delta:
+        return 0.0  # the record is never drawn but with probability delta
     if accountant == "pld":
         return _loss_epsilon(noise_multiplier, sampling, steps, delta, adjacency, GRID)
     event = gaussian_event(noise_multiplier, sampling, steps)
@@ -153,6 +160,7 @@ def _replace_one(noise_multiplier: float, sampling: float, step: float = GRID):
     lower = -np.expm1(-losses) + upper / ratio  # H at the reciprocal, for two neighbours that are mirror images
     grid = np.concatenate([-np.arange(top, 0, -1), np.arange(0, top + 1)])
     deltas = np.concatenate([lower[:0:-1], upper])
+    deltas = np.maximum.accumulate(deltas[::-1])[::-1]  # non-increasing, as it is but for rounding; upwards is safe
     pmf = pld.pld_pmf.create_pmf_pessimistic_connect_dots(step, grid, deltas)
     return pld.privacy_loss_distribution.PrivacyLossDistribution(pmf)
 
@@ -164,9 +172,11 @@ def noise_multiplier(target: float, sampling: float, steps: int, delta: float, a
 
     Certified with the same accountant: epsilon(result, ...) <= target; that it is the least up to 1e-4 follows from
     a look below it, or (pld) from the local slope of epsilon. Raises InputError when no multiplier in
-    [0.01, 1e6] meets the target.
+    [0.05, 1e6] meets the target.
     """
     check(target, delta, sampling, steps, accountant, adjacency)
+    if sampling * steps <= delta:
+        return SPAN[0]  # any noise at all
 
     def spent(log_sigma: float) -> float:
         return epsilon(math.exp(log_sigma), sampling, steps, delta, accountant, adjacency)
@@ -179,10 +189,11 @@ def noise_multiplier(target: float, sampling: float, steps: int, delta: float, a
         coarse = functools.cache(lambda log_sigma: _loss_epsilon(math.exp(log_sigma), sampling, steps, delta,
                                                                  adjacency, COARSE))
         guess = _bracketed(coarse, target, guess, 0.25)
-        slope = math.log(coarse(guess) / coarse(guess + 0.01)) / 0.01 if guess is not None else 0.0
+        near = (coarse(guess), coarse(guess + 0.01)) if guess is not None else (0.0, 0.0)
+        slope = math.log(near[0] / near[1]) / 0.01 if min(near) > 0 else 0.0
         if slope > 0:
-            guess += TIGHT / 4 + math.log(spent(guess) / target) / slope
-            root = guess if 0 <= math.log(target / spent(guess)) <= 0.75 * TIGHT * slope else None
+            guess += TIGHT / 4 + math.log(max(spent(guess), 1e-300) / target) / slope
+            root = guess if 0 <= math.log(target / max(spent(guess), 1e-300)) <= 0.75 * TIGHT * slope else None
     root = _bracketed(spent, target, guess, 0.25) if root is None and guess is not None else root
     if root is None:
         raise InputError("epsilon", f"{target:g} cannot be met at delta {delta:g} by any multiplier up to "

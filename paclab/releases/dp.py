@@ -20,14 +20,14 @@ import numpy as np
 
 from paclab.errors import InputError, nearest
 from paclab.privacy import dp
-from paclab.privacy.budget import BudgetExhausted
+from paclab.privacy.budget import BudgetExhausted, stated
 from paclab.releases.base import Release, Released
 from paclab.releases.secret import Secret
 
 SINGLE = ("dpzero", "dp-zo")  # K = 1 methods
 EXPECTED_BATCH = 64  # the papers' expected batch, of 1000 records
 UNIT = {"add-remove": "one record more or less", "replace-one": "one record replaced by any other"}
-GUARANTEE = ("({epsilon:g}, {delta:g})-differential privacy of the whole run for {unit}; the number of records is "
+GUARANTEE = ("({epsilon}, {delta})-differential privacy of the whole run for {unit}; the number of records is "
              "{split}; attacker sees every released value and knows the directions, the model and the code; "
              "accounted by {accountant}, {steps} steps of Poisson rate {sampling:g}{certified}")
 
@@ -157,11 +157,12 @@ def guarantee(config) -> str:
     pure, certified = config.noise == "laplace", ""
     if published_factor_two(config):
         value = dp.epsilon(multiplier(config), rate(config), config.steps, config.delta, "pld", "replace-one")
-        certified = f" and the published factor 2 (certified for replace-one: epsilon {value:.4g})"
+        certified = f" and the published factor 2 (certified for replace-one: epsilon {stated(value, 4)})"
     split = ("noised with 5 % of epsilon (as published; the setting `pool` still tells it)"
              if config.normaliser == "private" else "public")
-    return GUARANTEE.format(epsilon=config.epsilon, delta=0 if pure else config.delta, unit=UNIT[config.adjacency],
-                            split=split, accountant="basic composition" if pure else config.accountant,
+    return GUARANTEE.format(epsilon=stated(config.epsilon), delta="0" if pure else stated(config.delta),
+                            unit=UNIT[config.adjacency], split=split,
+                            accountant="basic composition" if pure else config.accountant,
                             steps=config.steps, sampling=rate(config), certified=certified)
 
 

@@ -66,7 +66,7 @@ def paczero(settings: Settings) -> Release:
     """The release for one run; statistic [K, N] holds per-record projected gradients."""
     candidates = settings.membership.shape[1]
     secret_index = settings.secret.index(candidates)
-    spent = f"{settings.total:g}" if settings.variant != "zpl" else "0"
+    spent = budgets.stated(settings.total) if settings.variant != "zpl" else "0"
 
     def init() -> PrivateState:
         return PrivateState(beliefs.uniform(candidates), budgets.open_ledger(settings.total))

@@ -103,16 +103,22 @@ class Progress(NamedTuple):
 
 
 def ledger_lines(folder: Folder) -> list[dict]:
-    """The private diagnostics of every released step."""
-    return json_lines(folder.ledger)
+    """The private diagnostics of every released step, in order."""
+    lines = json_lines(folder.ledger, {"t": int, "released": list})
+    if [line["t"] for line in lines] != list(range(len(lines))):
+        raise InputError("folder", f"{folder.ledger.name} does not count its steps from 0", "restore the file")
+    return lines
 
 
-def json_lines(path: Path) -> list[dict]:
-    """The whole lines of an append-only JSON file."""
+def json_lines(path: Path, fields: dict[str, type]) -> list[dict]:
+    """The whole lines of an append-only JSON file, each an object with at least these fields."""
     try:
-        return [json.loads(line) for line in transcript.whole_lines(path)]
-    except ValueError:
-        raise InputError("folder", f"{path.name} holds a line that is not JSON", "restore the file") from None
+        lines = [json.loads(line) for line in transcript.whole_lines(path)]
+        if all(isinstance(line[name], kind) for line in lines for name, kind in fields.items()):
+            return lines
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise InputError("folder", f"{path.name} holds a line that this run did not write", "restore the file")
 
 
 def recover(job: Job, folder: Folder):
@@ -132,7 +138,13 @@ def recover(job: Job, folder: Folder):
     for t, (line, info) in enumerate(zip(lines, infos, strict=True)):
         if tuple(info["released"]) != line.values:
             raise InputError("transcript", f"step {t} differs from the private ledger", "restore the file")
-        private = job.release.replay(private, t, info)
+        try:
+            private = job.release.replay(private, t, info)
+        except (KeyError, TypeError, ValueError, AttributeError) as problem:
+            if isinstance(problem, InputError):
+                raise
+            raise InputError("folder", f"{folder.ledger.name} does not hold step {t} as it was written",
+                             "restore the file") from None
     return private, transcript.replay(job.weights, job.directions, lines, job.rule), len(lines)
 
 
@@ -156,7 +168,7 @@ def train(job: Job, folder: Folder, *, evaluate: Callable[[], dict] | None = Non
     """
     with folder.locked():
         private, follower, begin = recover(job, folder)
-        kept = [line for line in json_lines(folder.metrics) if line["step"] <= begin]
+        kept = [line for line in json_lines(folder.metrics, {"step": int}) if line["step"] <= begin]
         scored = {line["step"] for line in kept}
         write_atomic(folder.metrics, "".join(json.dumps(line) + "\n" for line in kept))
 

@@ -3,11 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import torch
+
 from paclab.errors import InputError, nearest
 from paclab.zo.directions import Directions
 from paclab.zo.probe import Weights
 
 FLOOR = 1e-7  # the papers' final learning rate under linear decay
+LARGEST = float(torch.finfo(torch.float32).max)
 
 
 def linear(lr: float, steps: int) -> Callable[[int], float]:
@@ -48,8 +51,12 @@ PLAIN = Rule("plain", lambda: None, lambda state, t, values: (state, 1.0))
 def descend(weights: Weights, directions: Directions, t: int, values: Sequence[float], lr: float) -> None:
     """theta <- theta - (lr / K) sum_k Y_k z_k; a released zero leaves the weights as they are."""
     for k, value in enumerate(values):
+        scale = -lr * value / len(values)
+        if not abs(scale) <= LARGEST:
+            raise InputError("lr", f"step {t} would move the weights beyond float32",
+                             "take a smaller lr or factor, or a promise that needs less noise")
         if value:
-            weights.move(directions, t, k, -lr * value / len(values))
+            weights.move(directions, t, k, scale)
     weights.restore()
 
 
