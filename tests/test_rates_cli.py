@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from paclab.cli import build
 from paclab.errors import InputError
+from paclab.rates import generation
 from paclab.rates.identification import id_exact
 
 RUNNER = CliRunner()
@@ -67,18 +68,47 @@ def test_plain_table():
         (("identify", "--family", "co-singletons"), "family"),
         (("identify", "--alpha", "0.9"), "beta"),
         (("identify", "--adjacency", "swap"), "adjacency"),
+        (("identify", "--n", "1e308"), "n"),
+        (("identify", "--n", "1e15"), "n"),
+        (("identify", "--seed", "-1"), "seed"),
+        (("identify", "--samples", "-1"), "samples"),
+        (("identify", "--family", "residues", "--samples", "1000000000000"), "samples"),
         (("generate", "--masses", "a,b"), "masses"),
         (("generate", "--masses", ""), "masses"),
+        (("generate", "--masses", "nan"), "masses"),
+        (("generate", "--masses", "0.5,0"), "masses"),
+        (("generate", "--masses", "0.9,0.9"), "masses"),
+        (("generate", "--masses", "1e-320"), "masses"),
+        (("generate", "--n", "1e18"), "n"),
+        (("generate", "--window", "7"), "window"),
+        (("generate", "--pairs"), "pairs"),
         (("generate", "--bad", "0"), "bad"),
         (("generate", "--g", "500"), "g"),
         (("generate", "--n", "10"), "n"),
         (("generate", "--family", "multiples"), "family"),
         (("generate", "--family", "generation-example", "--window", "3"), "window"),
+        (("generate", "--family", "generation-example", "--window", "99999999"), "window"),
+        (("generate", "--family", "generation-example", "--seed", "-1"), "seed"),
+        (("generate", "--family", "generation-example", "--n", "1e18"), "n"),
     ],
 )
 def test_bad_input_names_the_parameter(words, parameter):
     result = RUNNER.invoke(build(), ["rates", *words])
     assert isinstance(result.exception, InputError) and result.exception.parameter == parameter
+    assert "\n" not in str(result.exception) and len(str(result.exception)) < 200
+
+
+def test_the_largest_sample_is_computed():
+    found, _ = rows("generate", "--n", "1e6", "--masses", "0.001")
+    assert found["exact, eps-DP"] <= found["upper bound, eps-DP"]
+
+
+def test_an_estimate_does_not_depend_on_how_many_draws_are_evaluated_at_once(monkeypatch):
+    words = ("generate", "--family", "generation-example", "--n", "150", "--samples", "501")
+    at_once, _ = rows(*words)
+    monkeypatch.setattr(generation, "_DRAWS", 100)
+    in_parts, _ = rows(*words)
+    assert in_parts["exact, eps-DP"] == pytest.approx(at_once["exact, eps-DP"], rel=1e-12)
 
 
 def test_the_command_line_prints_one_line_and_exits_with_2():

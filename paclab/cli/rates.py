@@ -7,7 +7,7 @@ import typer
 
 from paclab.errors import InputError
 
-N = Annotated[float, typer.Option(help="sample size, a whole number of strings")]
+N = Annotated[float, typer.Option(help="sample size, a whole number of strings up to 1e6")]
 EPS = Annotated[float, typer.Option(help="privacy loss eps > 0")]
 DELTA = Annotated[float | None, typer.Option(help="0 < delta < 1: adds the Gaussian mechanism")]
 JSON = Annotated[bool, typer.Option("--json", help="print JSON (log10 of every number) instead of a table")]
@@ -51,7 +51,7 @@ def generate(
     g: Annotated[float | None, typer.Option(help="threshold; default floor(n p/2), p the least mass")] = None,
     delta: DELTA = None,
     family: Annotated[str, typer.Option(help="a family instead of masses, e.g. generation-example")] = "",
-    window: Annotated[int | None, typer.Option(help="window W (h with --pairs) for --family")] = None,
+    window: Annotated[int | None, typer.Option(help="window W (h with --pairs) for --family, up to 100")] = None,
     pairs: Annotated[bool, typer.Option(help="search the window too, for --family")] = False,
     samples: SAMPLES = 20_000,
     seed: SEED = 0,
@@ -60,6 +60,9 @@ def generate(
     """Failure probability of generating a valid new string."""
     from paclab.rates.report import family_generation_report, generation_report
 
+    for name, given in (("window", window is not None), ("pairs", pairs)):
+        if given and not family:
+            raise InputError(name, "is for a family, and none is named", f"give `family`, or leave `{name}` out")
     if family:
         rows = family_generation_report(n, eps, family, window, g, pairs, delta, samples, seed)
     else:

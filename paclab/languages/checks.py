@@ -14,7 +14,8 @@ def whole(name: str, value: Any, least: int = 0, most: int | None = None) -> int
         raise InputError(name, f"must be a whole number, got {value!r}", f"write {math.floor(number)}")
     if number < least or (most is not None and number > most):
         span = f"between {least} and {most}" if most is not None else f"at least {least}"
-        raise InputError(name, f"{int(number)} is out of range", f"choose {span}")
+        told = int(number) if abs(number) < 1e15 else f"{number:g}"  # 1e308 would be 309 digits
+        raise InputError(name, f"{told} is out of range", f"choose {span}")
     return int(number)
 
 

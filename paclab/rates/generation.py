@@ -18,6 +18,7 @@ from paclab.languages.checks import finite, open_probability, positive, probabil
 from paclab.languages.families import Family
 from paclab.rates.logs import (
     LN10,
+    MAX_N,
     Bound,
     Error,
     bound,
@@ -34,7 +35,8 @@ from paclab.releases.selection import exponential_log_law, gaussian_log_law, gau
 
 MAX_STATES = 400_000
 MECHANISMS = ("em", "gaussian", "argmax")
-_BLOCK = 100_000
+MAX_WINDOW = 100  # strings of a family's window; the pair search takes time in its square
+_BLOCK, _DRAWS = 100_000, 10_000  # outcomes, and random draws, evaluated at once
 _NEGLIGIBLE = 32.0  # nats below the largest term: together the dropped terms stay below 1e-9 of the sum
 
 
@@ -186,7 +188,8 @@ def gen_exact(
     -(g - a)_+; no threshold is g = n. err = E[phi(min_k N_k)] by conditioning on which count is the smallest,
     relative error below 1e-9. Mechanisms: em, gaussian (f coordinates, default bad + 1), argmax (eps -> inf).
     """
-    n, g, bad = whole("n", n, 1), whole("g", g, 0, n), whole("bad", bad, 0)
+    n, bad = whole("n", n, 1, MAX_N), whole("bad", bad, 0)
+    g = whole("g", g, 0, n)
     masses = total_mass("masses", masses) if len(masses) else []
     log_phi = _log_failure(n, masses, g, bad, eps, mechanism, delta, f, log_delta, calibration)
     if bad == 0:
@@ -346,7 +349,7 @@ def gen_error(
 
     pairs: search (i, t) in [f] x [window] instead (the window is then h). Several good languages are allowed.
     """
-    n, window, g = whole("n", n, 1), whole("window", window, 1), whole("g", g, 1)
+    n, window, g = whole("n", n, 1, MAX_N), whole("window", window, 1, MAX_WINDOW), whole("g", g, 1)
     k = generate.horizon_languages(family, f)
     members = generate.window_members(family, k, window)
     is_bad = np.array([family.bad(i) for i in range(1, k + 1)])
@@ -366,7 +369,8 @@ def gen_error(
         return exact(log_sum(logs + log_multinomial(rows, cells)), f"exact, {len(rows)} outcomes")
     rng = rng or np.random.default_rng(0)
     draws = rng.multinomial(n, cells / cells.sum(), size=whole("samples", samples, 2))
-    return estimate(np.exp(at(draws)), f"Rao-Blackwell, {samples} draws")
+    logs = np.concatenate([at(draws[i : i + _DRAWS]) for i in range(0, len(draws), _DRAWS)])
+    return estimate(np.exp(logs), f"Rao-Blackwell, {samples} draws")
 
 
 def _bad_chance(n, g, members, is_bad, eps, mechanism, pairs, delta):

@@ -18,6 +18,7 @@ from paclab.languages.checks import positive, probability, total_mass, whole
 from paclab.languages.families import Family, Pattern
 from paclab.rates.logs import (
     LN10,
+    MAX_N,
     Bound,
     Error,
     bound,
@@ -203,7 +204,7 @@ def trinomial_log_pmf(n: int, alpha: float, beta: float) -> np.ndarray:
     Coefficients of (alpha + rho z + beta z^2)^n by their three-term recurrence, upwards from both ends: every
     term is positive, so the relative error stays near n 2^-53 however small the probability; O(n).
     """
-    n = whole("n", n, 1)
+    n = whole("n", n, 1, MAX_N)
     alpha, beta = total_mass("masses", [alpha, beta])
     rho = max(0.0, 1.0 - alpha - beta)
     if rho < 1e-15:
@@ -303,7 +304,7 @@ def id_error(
     interval (Maurer and Pontil, 99 %) holds at every sample size and is wide for errors below 1/samples.
     """
     check_mechanism(mechanism)
-    n = whole("n", n, 1)
+    n = whole("n", n, 1, MAX_N)
     k = identify.horizon(f, family.languages).k
     scale = identify.horizon(f, k)
     cells = family.cells(k)

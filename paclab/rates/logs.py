@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 LN10 = math.log(10.0)
+MAX_N = 1_000_000  # largest sample size of the exact errors: they keep a number for every count 0..n
 
 
 class Bound(NamedTuple):

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from paclab.languages.checks import open_probability, positive, probability, whole
-from paclab.rates.logs import LN10, log_binomial_pmf, log_sum
+from paclab.rates.logs import LN10, MAX_N, log_binomial_pmf, log_sum
 
 
 def exponent_lower(gamma: float, eps: float) -> float:
@@ -36,7 +36,7 @@ def lower_two_point_sharp(n: int, gamma: float, eps: float, delta: float = 0.0) 
     [our reading]. Between 1 and 2 times lower_two_point at delta = 0; useless once delta is far above
     e^(-eps gamma n).
     """
-    n, eps = whole("n", n, 1), positive("eps", eps)
+    n, eps = whole("n", n, 1, MAX_N), positive("eps", eps)
     gamma, delta = probability("gamma", gamma), probability("delta", delta)
     k = np.arange(n + 1)
     log_pair = -np.logaddexp(0.0, eps * k)

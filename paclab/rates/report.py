@@ -10,12 +10,14 @@ import numpy as np
 from paclab.errors import InputError
 from paclab.languages import family as make_family
 from paclab.languages import generate, identify
-from paclab.languages.checks import positive, whole
+from paclab.languages.checks import positive, total_mass, whole
 from paclab.languages.families import TwoAtoms
 from paclab.rates import generation as gen
 from paclab.rates import identification as ident
 from paclab.rates import lower
-from paclab.rates.logs import Bound, Error, log10_of, show
+from paclab.rates.logs import MAX_N, Bound, Error, log10_of, show
+
+MAX_SAMPLES = 1_000_000  # draws of an estimate that are held in memory
 
 
 def _row(what: str, value: float | Error | Bound, note: str = "") -> dict[str, Any]:
@@ -41,13 +43,19 @@ def _row(what: str, value: float | Error | Bound, note: str = "") -> dict[str, A
     return {"what": what, "log10": _number(value), "note": note}
 
 
+def _draws(samples, seed) -> tuple[int, np.random.Generator]:
+    """How many draws an estimate takes and from where; checked even if enumeration leaves nothing to draw."""
+    return whole("samples", samples, 2, MAX_SAMPLES), np.random.default_rng(whole("seed", seed, 0))
+
+
 def _number(log10: float) -> float | None:
     return None if log10 == -np.inf else float(log10)
 
 
 def identification_report(n, eps, f, alpha, beta, delta, adjacency, name, samples, seed) -> dict[str, Any]:
     """Rows for identification: excess risk, lower <= exact (law or its mirror image) <= upper."""
-    n, eps = whole("n", n, 1), positive("eps", eps)
+    n, eps = whole("n", n, 1, MAX_N), positive("eps", eps)
+    samples, rng = _draws(samples, seed)
     family = TwoAtoms(alpha, beta) if name == TwoAtoms.name else make_family(name)
     if family.i_star is None:
         raise InputError("family", f"{name} has no best language, the theorem says nothing", "choose another")
@@ -56,7 +64,6 @@ def identification_report(n, eps, f, alpha, beta, delta, adjacency, name, sample
     if k < family.i_star or excess == 0:
         raise InputError("f", f"the {k} candidates leave nothing to find (i* = {family.i_star})", "raise f")
     known = {"i_star": family.i_star, "gap": family.gap, "k": k, "excess": excess, "adjacency": adjacency}
-    rng = np.random.default_rng(seed)
     rows = _mirror_rows(n, eps, f, family, adjacency) if isinstance(family, TwoAtoms) else []
 
     def risk(mechanism: str, **noise: float) -> Error:
@@ -98,11 +105,15 @@ def _mirror_rows(n, eps, f, family, adjacency):
 
 def generation_report(n, eps, masses, bad, g, delta) -> dict[str, Any]:
     """Rows for generation with one good language: lower <= exact <= upper."""
-    n, eps, bad = whole("n", n, 1), positive("eps", eps), whole("bad", bad, 1)
-    if not masses or min(masses) <= 0:
-        raise InputError("masses", "need at least one positive window mass", "write e.g. 0.25,0.125")
+    n, eps, bad = whole("n", n, 1, MAX_N), positive("eps", eps), whole("bad", bad, 1)
+    masses = total_mass("masses", masses)
     least = min(masses)
+    if least <= 0:
+        raise InputError("masses", "holds a mass of 0", "leave that string out: a window mass is positive")
     g = generate.threshold(n, least) if g is None else whole("g", g, 1, n)
+    if g < 1 and least < 2 / MAX_N:
+        raise InputError("masses", f"{least:g} is so small that g = floor(n p/2) = 0 for every n up to {MAX_N}",
+                         f"choose masses of at least {2 / MAX_N:g}, or give g=1")
     if g < 1:
         raise InputError("n", f"{n} is too small: g = floor(n p/2) = 0", f"choose n of at least {int(2 / least) + 1}")
     rows = [
@@ -132,7 +143,8 @@ def generation_report(n, eps, masses, bad, g, delta) -> dict[str, Any]:
 
 def family_generation_report(n, eps, name, window, g, pairs, delta, samples, seed) -> dict[str, Any]:
     """Rows for generation on a whole family, the window known or searched."""
-    n, eps, family = whole("n", n, 1), positive("eps", eps), make_family(name)
+    n, eps, family = whole("n", n, 1, MAX_N), positive("eps", eps), make_family(name)
+    samples, rng = _draws(samples, seed)
     if family.languages is None or family.witness_index() in (0, np.inf):
         raise InputError(
             "family",
@@ -140,14 +152,14 @@ def family_generation_report(n, eps, name, window, g, pairs, delta, samples, see
             "choose generation-example or residues with a zero mass",
         )
     witness, f = int(family.witness_index()), family.languages
-    window = witness if window is None else whole("window", window, 1)
+    window = witness if window is None else whole("window", window, 1, gen.MAX_WINDOW)
     reference = next(i for i in range(1, f + 1) if not family.bad(i))
     masses = family.window_masses(reference, window) or [1.0]
     g = generate.threshold(n, min(masses)) if g is None else whole("g", g, 1, n)
     if g < 1:
         raise InputError("n", f"{n} is too small: g = floor(n p/2) = 0", "raise n or give --g")
     bad = sum(family.bad(i) for i in range(1, f + 1))
-    options = {"pairs": pairs, "samples": samples, "rng": np.random.default_rng(seed)}
+    options = {"pairs": pairs, "samples": samples, "rng": rng}
     if pairs:
         top = gen.pair_upper(n, window, witness, min(masses), g, f, eps)
     elif window < witness:
