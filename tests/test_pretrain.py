@@ -182,6 +182,10 @@ def test_token_f1_is_squads():
         ({"steps": 0, "prompted_steps": 0}, "steps: must be at least 1"),
         ({"prompted_steps": 50_000}, "prompted_steps: 50000 is outside"),
         ({"vocabulary": 200}, "vocabulary: 200 leaves no room"),
+        ({"seed": -1}, "seed: -1 is out of range"),
+        ({"seed": 2**70}, "seed: 1180591620717411303424 is out of range"),
+        ({"reviews": 0}, "reviews: 0 is too few"),
+        ({"reviews": 2}, "reviews: 2 is too few"),
     ],
 )
 def test_bad_recipes_are_one_line(change, message):
@@ -286,6 +290,32 @@ def test_command_trains_stops_resumes_and_recognises_itself(tmp_path, monkeypatc
     assert "step 3/3" in finished.output
     assert not (tmp_path / CHECKPOINT).exists()
     assert "already holds this model" in runner.invoke(build(), command).output
+
+
+def test_reviews_of_one_label_are_not_enough():
+    praise, blame = corpora.Document(("fine",), 1), corpora.Document(("bad",), 0)
+    for found in ([], [praise], [praise, blame], [praise, praise, blame]):
+        with pytest.raises(InputError, match="reviews: so few leave no praise or no blame"):
+            corpora.trained(found)
+    assert corpora.trained([praise, blame, praise]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "parameter"),
+    [
+        (["--out", "x", "--minutes", "nan"], "minutes"),
+        (["--out", "x", "--minutes", "-1"], "minutes"),
+        (["--out", ""], "out"),
+        (["--out", "x", "--threads", "0"], "threads"),
+    ],
+)
+def test_bad_options_name_the_parameter_before_anything_is_read(words, parameter, tmp_path, monkeypatch):
+    from paclab.cli import build
+
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(build("pretrain"), ["pretrain", *words])
+    assert isinstance(result.exception, InputError) and result.exception.parameter == parameter
+    assert result.output == "" and not list(tmp_path.iterdir())
 
 
 def test_unreadable_reviews_are_named(monkeypatch):

@@ -1,5 +1,6 @@
 """`paclab pretrain`: train the small public language model and write it with its card."""
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -37,6 +38,10 @@ def pretrain(
 
     if threads < 1:
         raise InputError("threads", f"{threads} is too small", "give at least 1")
+    if minutes is not None and not 0 <= minutes < math.inf:
+        raise InputError("minutes", f"{minutes:g} is no length of time", "give 0 or more, or leave it out")
+    if out == Path():  # an empty text, too, reads as the folder one stands in: not to be filled by mistake
+        raise InputError("out", "names no folder of its own", "name a folder for the model")
     given = {
         "kind": kind,
         "start": start,

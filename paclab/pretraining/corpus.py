@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from paclab import prompts, qa_family
+from paclab.errors import InputError
 from paclab.pretraining.recipe import Recipe
 from paclab.reviews import PRIVATE, PUBLIC, key, reviews, snippets
 
@@ -57,6 +58,14 @@ def documents(limit: int | None, seed: int) -> list[Document]:
         if kept:
             found.append(Document(kept, label))
     return found
+
+
+def trained(found: list[Document]) -> int:
+    """How many of the reviews, from the first, are trained on; the others are held out."""
+    cut = len(found) - max(1, len(found) // HELD_OUT)
+    if len({d.label for d in found[: max(0, cut)]}) < 2:  # sentiment is taught in pairs of both labels
+        raise InputError("reviews", "so few leave no praise or no blame to train on", "read more")
+    return cut
 
 
 def train_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFast:
@@ -111,7 +120,7 @@ def _encode_documents(
 def build_corpus(recipe: Recipe) -> Corpus:
     """Read, normalise and tokenise everything the recipe needs; a function of the recipe alone."""
     found = documents(recipe.reviews, recipe.seed)
-    cut = len(found) - max(1, len(found) // HELD_OUT)
+    cut = trained(found)
     train, held = found[:cut], found[cut:]
     passages = qa_family.passages("public", max(50, len(train) // 5), seed=2**31 - 1)
     frames = [

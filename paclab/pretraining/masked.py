@@ -89,7 +89,7 @@ def _tokenizer(recipe: Recipe, train: list[causal.Document]) -> PreTrainedTokeni
 def build_corpus(recipe: Recipe) -> causal.Corpus:
     """Read, normalise and tokenise the public text; a function of the recipe alone."""
     found = causal.documents(recipe.reviews, recipe.seed)
-    cut = len(found) - max(1, len(found) // causal.HELD_OUT)
+    cut = causal.trained(found)
     train, held = found[:cut], found[cut:]
     tokenizer = _tokenizer(recipe, train)
     flat = iter(_encode(tokenizer, [s if i == 0 else " " + s for d in found for i, s in enumerate(d.snippets)]))

@@ -63,6 +63,10 @@ class Recipe:
         for name in ("steps", "text_rows", "question_rows", "prompted_rows", "depth"):
             if getattr(self, name) < 1:
                 raise InputError(name, "must be at least 1", "give a positive whole number")
+        if not 0 <= self.seed < 2**31:
+            raise InputError("seed", f"{self.seed} is out of range", f"choose between 0 and {2**31 - 1}")
+        if self.reviews is not None and self.reviews < 3:
+            raise InputError("reviews", f"{self.reviews} is too few", "give at least 3: one is held out")
         if self.vocabulary < 300:
             raise InputError(
                 "vocabulary", f"{self.vocabulary} leaves no room beside the 256 bytes", "give at least 300"
