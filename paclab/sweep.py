@@ -98,8 +98,8 @@ def tune(configs: Iterable[Config], root: Path | str, *, per: Sequence[str] = ("
 
 def check(configs: Sequence[Config], per: Sequence[str], metric: str, unequal: bool = False) -> None:
     """Refuse a search that would be unfair, empty or not free, before anything runs."""
-    if metric not in METRICS:
-        raise InputError("metric", f"{metric!r} is unknown", nearest(metric, METRICS))
+    if not isinstance(metric, str) or metric not in METRICS:
+        raise InputError("metric", f"{metric!r} is unknown", nearest(str(metric), METRICS))
     for name in per:
         if name not in FIELDS or name == "seed":
             raise InputError("per", f"{name!r} is no setting to group by", nearest(name, set(FIELDS) - {"seed"}))

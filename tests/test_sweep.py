@@ -120,6 +120,8 @@ def test_the_cap_equalises_and_always_draws_the_same_trials(tmp_path):
     ("seeds = [1]\ntrials = 0\n[grid]\nlr = [1.0]", "trials: 0 is no number"),
     ("seeds = [1]\nper = 'method'\n[grid]\nlr = [1.0]", "per: 'method' is no list"),
     ("seeds = [1]\ntrials = 2\nper = ['metod']\n[base]\nstudy = true\n[grid]\nlr = [1.0]", "did you mean 'method'"),
+    ("seeds = [1]\nmetric = 5\n[base]\nstudy = true\n[grid]\nlr = [1.0]", "metric: 5 is unknown; choose one of"),
+    ("seeds = [1]\nmetric = ['a']\n[base]\nstudy = true\n[grid]\nlr = [1.0]", r"metric: \['a'\] is unknown; choose"),
     ("seeds = [1]\nbase = 3\n[grid]\nlr = [1.0]", "base: 3 is no table"),
     ("seeds = [1]\nunequal = 'no'\n[grid]\nlr = [1.0]", "unequal: 'no' is not true or false"),
     ("seeds = [1]\n[grid]\nlr = [1.0]", "study: each of the 1 trials on a private pool"),
