@@ -17,7 +17,7 @@ from paclab.notebook.cell import ChapterFailed, begin, given_parameters
 from paclab.notebook.grid import read_grid
 from paclab.notebook.lint import lint_chapter
 from paclab.notebook.publish import read_manifest
-from paclab.notebook.runner import make_job, read_ledger, run_book, run_tasks, status
+from paclab.notebook.runner import SHIPPED_MODELS, check_models, make_job, read_ledger, run_book, run_tasks, status
 from paclab.notebook.worker import clean_paths
 
 TOC = """
@@ -198,6 +198,23 @@ def test_grid_is_the_product_and_is_checked(toy, tmp_path):
     path.write_text('chapter = "10_toy"\n[parameters]\nslop = [0.1]\n')
     with pytest.raises(InputError, match="slope"):
         read_grid(toy, path)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('chapter = ["10_toy"]', "chapter: ['10_toy'] does not fit"),
+        ("chapter = 10", "chapter: 10 does not fit"),
+        ('chapter = "10_toy"\nprofile = ["quick"]', "profile: ['quick'] does not fit"),
+        ('chapter = "10_toy"\nparameters = 3', "parameters: 3 does not fit"),
+        ('chapter = "10_toy"\nseeds = 3', "seed: must be a list"),
+    ],
+)
+def test_a_faulty_grid_is_told_in_one_line(toy, tmp_path, text, says):
+    (tmp_path / "grid.toml").write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_grid(toy, tmp_path / "grid.toml")
+    assert str(caught.value).startswith(says) and "\n" not in str(caught.value)
 
 
 # ---- a run without a kernel ----
@@ -456,6 +473,26 @@ def test_wrong_input_stops_before_any_kernel_starts(toy):
     with pytest.raises(InputError, match="jobs"):
         run_book(toy, ["10"], jobs=0)
     assert not (toy.root / "runs").exists()
+
+
+@pytest.mark.parametrize("place", ["taken", "taken/below"])
+def test_a_folder_that_cannot_be_made_stops_before_any_kernel_starts(toy, tmp_path, place):
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(InputError, match="out_dir: cannot make") as caught:
+        run_book(toy, ["10"], given={"out_dir": str(tmp_path / place)})
+    assert "\n" not in str(caught.value) and not (toy.root / "runs").exists()
+
+
+@pytest.mark.parametrize("value", ["foo", "", ["embedded", "foo"]])
+def test_a_mistyped_model_is_refused_and_others_are_left_to_the_loader(tmp_path, value):
+    from paclab.models import SHIPPED
+
+    with pytest.raises(InputError, match="model: no model"):
+        check_models("model", value, tmp_path)
+    assert set(SHIPPED_MODELS) == set(SHIPPED)
+    (tmp_path / "mine").mkdir()
+    for model in ("embedded", "masked", "mine", "hub:gpt2", "owner/name", None, ["masked", "mine"]):
+        check_models("model", model, tmp_path)
 
 
 @pytest.mark.slow

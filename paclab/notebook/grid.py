@@ -18,6 +18,11 @@ from paclab.errors import InputError, nearest
 from paclab.notebook.book import Book, Chapter, resolve
 
 FIELDS = ("chapter", "profile", "seeds", "parameters")
+KINDS = (  # what a field must be (seeds are checked as lists of values are), and how it is written
+    ("chapter", str, 'write one name: chapter = "13_paczero"'),
+    ("profile", str, 'write one name: profile = "quick"'),
+    ("parameters", dict, "write [parameters] and one list a line"),
+)
 
 
 def read_grid(book: Book, path: Path) -> list[tuple[Chapter, dict[str, Any]]]:
@@ -33,6 +38,9 @@ def read_grid(book: Book, path: Path) -> list[tuple[Chapter, dict[str, Any]]]:
             raise InputError("grid", f"unknown field {key!r}", nearest(key, FIELDS))
     if "chapter" not in raw:
         raise InputError("grid", "names no chapter", 'add chapter = "13_paczero"')
+    for key, kind, fix in KINDS:
+        if not isinstance(raw.get(key, kind()), kind):
+            raise InputError(key, f"{raw[key]!r} does not fit a grid", fix)
     chapter = book.chapter(raw["chapter"])
     axes = dict(raw.get("parameters", {}))
     if "seeds" in raw:

@@ -24,6 +24,7 @@ from paclab.processes import leave_with_parent
 
 HEARTBEAT = 30.0
 MIN_TIMEOUT = {"quick": 120, "desk": 3600, "paper": 6 * 3600}
+SHIPPED_MODELS = ("embedded", "masked")  # of paclab.models, not imported here: it brings torch, seconds of start
 Say = Callable[[str], None]
 
 
@@ -41,6 +42,8 @@ def make_job(book: Book, chapter: Chapter, given: Mapping[str, Any], jobs: int) 
     """Check the given parameters (InputError) and describe the execution."""
     given = {name: list(v) if isinstance(v, tuple) else v for name, v in given.items()}
     profile, values = resolve(chapter, given)
+    for name in ("model", "models"):
+        check_models(name, values.get(name), book.root)
     if not book.notebook(chapter).is_file():
         raise InputError(
             "chapter", f"notebooks/{chapter.id}.ipynb does not exist", "write it or mend book.toml"
@@ -67,6 +70,27 @@ def make_job(book: Book, chapter: Chapter, given: Mapping[str, Any], jobs: int) 
         expected,
         chapter.after,
     )
+
+
+def check_models(name: str, value: str | list[str] | None, root: Path) -> None:
+    """Refuse a mistyped model before any worker starts: neither shipped, nor a folder here, nor with a / in its name.
+
+    A name with a / is left to the loader: a path, or a model on the hub.
+    """
+    for model in [value] if isinstance(value, str) else value or ():
+        if model in SHIPPED_MODELS or "/" in model or model.startswith("hub:"):
+            continue
+        if not model or not any((place / model).is_dir() for place in (Path.cwd(), root, root / "notebooks")):
+            fix = f"give {', '.join(SHIPPED_MODELS)}, a folder, or hub:OWNER/NAME"
+            raise InputError(name, f"no model {model!r}", fix)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder that was asked for now, so that one that cannot be had is told before any worker starts."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError("out_dir", f"cannot make {folder} ({error.strerror})", "name another folder") from None
 
 
 def _stem(book: Book, chapter: Chapter, values: Mapping[str, Any]) -> str:
@@ -170,6 +194,9 @@ def run_tasks(
         raise InputError("jobs", f"{jobs} is not a number of processes", "give 1 or more")
     jobs = min(jobs or default_jobs(), max(1, len(tasks)))
     queue = [(chapter, given, make_job(book, chapter, given, jobs)) for chapter, given in tasks]
+    for _, given, job in queue:
+        if given.get("out_dir"):
+            _make_folder(job.folder)
     return _Schedule(book, queue, jobs, force, say).run()
 
 
