@@ -230,7 +230,8 @@ GUARANTEES = ["track", "method", "protects", "promised, nats", "charged, nats", 
 
 def guarantees(shown: pd.DataFrame) -> pd.DataFrame:
     """Of the rows that promise something: the promise, what was charged, and what attacks found out."""
-    return shown[shown["protects"].isin((HALF, RECORD))].reindex(columns=GUARANTEES).dropna(axis="columns", how="all")
+    kept = shown[shown["protects"].isin((HALF, RECORD))].reindex(columns=GUARANTEES)
+    return kept.dropna(axis="columns", how="all").reset_index(drop=True)
 
 
 def table(r: Results) -> pd.DataFrame:
