@@ -216,7 +216,7 @@ def training_figure(found: pd.DataFrame, backprop: pd.DataFrame) -> Any:
         ax.set(xlabel="forward passes over the pool (backward = 2)")
     axes[0].set(ylabel="change of the dev loss, nats")
     axes[1].set(ylabel="change of the dev accuracy, points")
-    axes[0].legend(loc="upper right")
+    axes[0].legend(loc="upper right", bbox_to_anchor=(1.0, 0.95))
     return figure
 
 
