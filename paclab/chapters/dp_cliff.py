@@ -52,7 +52,7 @@ class Plan(NamedTuple):
     directions: list[int]  # values of K of DP-AggZO
     laplace: list[float]  # pure promises of DP-ZO with Laplace noise
     probes: int  # directions of each run, over an expected batch of 64: T * K
-    rates: list[float]  # multiples of the package's learning rate
+    rates: list[float]  # multiples of the package's step length: learning rate times clip
     clips: list[float]  # multiples of the package's clip
     seeds: list[int]
     search_seeds: list[int]
@@ -123,13 +123,17 @@ def config(plan: Plan, family: Family, epsilon: float, recipe: Recipe, seed: int
 
 
 def search(plan: Plan) -> list[Config]:
-    """Every trial of the search: the same grid, in multiples of the package's settings, for every family."""
+    """Every trial of the search: the same grid, in multiples of the package's settings, for every family.
+
+    A trial keeps its step length (learning rate times clip, to which a step's noise is proportional) as the clip
+    varies: else a larger clip would only ever mean more noise.
+    """
     found = []
     for family in plan.families:
         lr, clip = rows.recipe(family.method, "ft", family.k)
         for epsilon in family.epsilons:
             for rate, factor in itertools.product(plan.rates, plan.clips):
-                trial = config(plan, family, epsilon, Recipe(lr * rate, clip * factor), 0)
+                trial = config(plan, family, epsilon, Recipe(lr * (rate / factor), clip * factor), 0)
                 found += [dataclasses.replace(trial, dev=plan.search_dev, seed=s) for s in plan.search_seeds]
     return found
 
