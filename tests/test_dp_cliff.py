@@ -255,3 +255,15 @@ def test_the_grid_names_families_and_marks_one_winner_each(results):
     grid = tables.grid(results)
     assert (grid["best"] == "best").sum() == 7 == len(results.picked) and len(grid) == 28
     assert set(grid["method"]) == {f.name for f in results.plan.families}
+
+
+def test_the_search_keeps_the_step_length_when_the_clip_varies(results):
+    grid = tables.grid(results)
+    assert set(grid["step length"]) == set(results.plan.rates)
+    for _, some in grid.groupby(["method", "ε", "step length"]):
+        assert len(some) == len(results.plan.clips) == some["clip"].nunique()
+        np.testing.assert_allclose(some["lr"] * some["clip"], (some["lr"] * some["clip"]).iloc[0])
+    for line in grid.to_dict("records"):  # two of each: a winner is always at an end of both, any other at none
+        steps, clips = line["edge"].split(", ") if line["best"] else ("", "")
+        wanted = "smallest" if line["step length"] == min(results.plan.rates) else "largest"
+        assert steps == (f"step {wanted}" if line["best"] else "") and clips.startswith("clip " * bool(line["best"]))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from paclab.chapters import rows
 from paclab.chapters import sentiment_table as sentiment
@@ -156,6 +157,30 @@ class Results(NamedTuple):
     def paczero_gain(self, key: str) -> Interval:
         """Accuracy of a row of chapter 13 over zero-shot, a share."""
         return rows.gain(self.paczero[key], self.zero)
+
+
+def step_length(family: Family, recipe: Recipe) -> float:
+    """Learning rate times clip, in units of the package's for this family."""
+    lr, clip = rows.recipe(family.method, "ft", family.k)
+    return recipe.lr * recipe.clip / (lr * clip)
+
+
+def trials(r: Results) -> pd.DataFrame:
+    """The search's grid with every trial's `step length`; `edge` names which ends of the plan's grid a winner is at."""
+    frame, plan = r.tuned.grid.copy(), r.plan
+    families = {(f.method, f.k): f for f in plan.families}
+    own = [families[m, k] for m, k in zip(frame["method"], frame["k"], strict=True)]
+    recipes = list(map(Recipe, frame["lr"], frame["clip"]))
+    frame.insert(3, "step length", [float(f"{step_length(f, x):.6g}") for f, x in zip(own, recipes, strict=True)])
+    clips = [x.clip / rows.recipe(f.method, "ft", f.k).clip for f, x in zip(own, recipes, strict=True)]
+
+    def end(name: str, value: float, ends: list[float]) -> list[str]:
+        smallest, largest = np.isclose(value, min(ends)), np.isclose(value, max(ends))
+        return [f"{name} {'smallest' if smallest else 'largest'}"] if len(set(ends)) > 1 and smallest | largest else []
+
+    frame["edge"] = [", ".join(end("step", step, plan.rates) + end("clip", clip, plan.clips)) if best else "" for
+                     step, clip, best in zip(frame["step length"], clips, frame["best"], strict=True)]
+    return frame
 
 
 def picks(plan: Plan, tuned: Tuned) -> tuple[dict[tuple[str, float], Recipe], Recipe]:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from paclab.chapters import rows
 from paclab.chapters import sentiment_table as sentiment
-from paclab.chapters.dp_cliff import AS_PUBLISHED, HOWS, SEARCHED, Family, Results
+from paclab.chapters.dp_cliff import AS_PUBLISHED, HOWS, SEARCHED, Family, Results, step_length, trials
 from paclab.notebook import plots
 
 
@@ -55,25 +55,24 @@ def cliff(r: Results) -> Any:
 
 
 def search(r: Results) -> Any:
-    """Every trial: the metric that picks against the learning rate; a panel a family, a line an epsilon (best clip)."""
+    """Every trial: the metric that picks against the step length; a panel a family, a line an epsilon (best clip)."""
     import matplotlib.pyplot as plt
 
     families = r.plan.families
     figure, axes = plt.subplots(1, len(families), figsize=(3.3 * len(families) + 1.2, 3.8), sharey=True, squeeze=False)
-    frame, metric = r.tuned.grid, r.tuned.metric
+    frame, metric = trials(r), r.tuned.metric
     for ax, family in zip(axes[0], families, strict=True):
         own = frame[(frame["method"] == family.method) & (frame["k"] == family.k)]
         for e in family.epsilons:
             i = r.plan.epsilons.index(e) if e in r.plan.epsilons else len(r.plan.epsilons)
-            line = own[own["epsilon"] == e].groupby("lr")[metric].agg("min" if metric == "dev_loss" else "max")
+            line = own[own["epsilon"] == e].groupby("step length")[metric].agg("min" if metric == "dev_loss" else "max")
             ax.plot(line.index, line.to_numpy(), label=f"ε = {e:g}", **plots.line(i))
-        if family.method == "dp-aggzo" and family.k == max(r.plan.directions):
-            reused = ax.axvline(r.reused.lr, color="#777777", linestyle=":")
-        rates = sorted(set(own["lr"]))
+        if AS_PUBLISHED in family.hows:
+            reused = ax.axvline(step_length(family, r.reused), color="#777777", linestyle=":")
         ax.set_xscale("log")
-        ax.set_xticks(rates, [f"{rate:.1e}".replace("e-0", "e-") for rate in rates])
+        ax.set_xticks(r.plan.rates, [f"{rate:g}" for rate in r.plan.rates])
         ax.minorticks_off()
-        ax.set(xlabel="learning rate", title=family.name)
+        ax.set(xlabel="step length, of the package's", title=family.name)
     axes[0, 0].set_ylabel(f"{'dev loss' if metric == 'dev_loss' else 'dev accuracy'}, best clip")
     if metric == "dev_loss":
         axes[0, 0].set_ylim(*_window(frame[metric].to_numpy()))

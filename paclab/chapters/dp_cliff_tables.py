@@ -11,7 +11,7 @@ import pandas as pd
 
 from paclab.chapters import known_pool, rows
 from paclab.chapters import sentiment_table as sentiment
-from paclab.chapters.dp_cliff import AS_PUBLISHED, HOWS, SEARCHED, Plan, Results, forwards, signal_to_noise
+from paclab.chapters.dp_cliff import AS_PUBLISHED, HOWS, SEARCHED, Plan, Results, forwards, signal_to_noise, trials
 from paclab.chapters.rows import Interval
 from paclab.experiments import Cell
 from paclab.notebook import tables
@@ -99,7 +99,7 @@ def _run_line(r: Results, how: str, family: Any, epsilon: float) -> dict:
 def grid(r: Results) -> pd.DataFrame:
     """The whole search, best trial of each group marked, with the family's name."""
     names = {(f.method, f.k): f.name for f in r.plan.families}
-    frame = r.tuned.grid
+    frame = trials(r)
     method = [names[m, k] for m, k in zip(frame["method"], frame["k"], strict=True)]
     frame = frame.drop(columns=["method", "k", "steps", "noise", "dev_score s.e.", "dev_score before"], errors="ignore")
     frame = frame.rename(columns={"epsilon": "ε", "dev_loss": "dev loss", "dev_loss s.e.": "dev loss s.e.",
@@ -246,17 +246,20 @@ def beside_the_paper(ours: pd.DataFrame, profile: str) -> pd.DataFrame:
 
 
 def relations(r: Results) -> pd.DataFrame:
-    """What Table 3 says about its own rows, and whether it holds here, at the smallest and the reference epsilon."""
+    """What Table 3 says about its own rows, and whether it holds here, at the smallest and the reference epsilon.
+
+    The paper's gap stands beside the rows that are its counterparts: K = 1, and the largest K with one setting for all.
+    """
     low, high, wide = r.plan.epsilons[0], r.plan.reference, max(r.plan.directions)
     zpl, found = r.paczero["zpl-coin"], []
     paper = {(row, column): value for row, column, value in tables.load_published("paczero").query(
         "table == @TABLE_3")[["row", "column", "value"]].itertuples(index=False)}
     names = {"dpzero": "DPZero K=1, T 20000", f"aggzo-{wide}": "DP-AggZO K=64, T 1000"}
     zpl_row = "PACZero-ZPL, T 1000"
-    for family in (f for f in r.plan.families if f.key in names):
+    for family in (f for f in r.plan.families if AS_PUBLISHED in f.hows):
         for e in dict.fromkeys((low, high)):
             column = f"eps {e:.1f}"
-            gap = paper.get((zpl_row, column), math.nan) - paper.get((names[family.key], column), math.nan)
+            gap = paper.get((zpl_row, column), math.nan) - paper.get((names.get(family.key), column), math.nan)
             for how in HOWS:
                 cells = r.cells[how, family.key, e]
                 found.append(rows.Relation(f"ZPL is ahead of {family.name}, ε = {e:g}, {how}", gap if how ==
