@@ -172,13 +172,13 @@ def _rate(plan: Plan, track: str) -> list[Variant]:
 
 
 def _directions(plan: Plan, track: str) -> list[Variant]:
-    """The same number of directions: K at once, for T / K steps of K times the length."""
+    """The same number of directions, to the nearest step: K at once, for T / K steps of K times the length."""
     rows = []
     for k in plan.directions:
-        steps = max(1, plan.steps // k)
+        steps = max(1, round(plan.steps / k))
         lr = None if k == 1 else k * default_lr("paczero-mi", track)
         name = f"{'LoRA' if track == 'lora' else 'FT'}, K {k}"
-        rows.append(Variant("directions", track, f"K = {k}, {steps} steps",
+        rows.append(Variant("directions", track, f"K = {k}, {steps} step{'s' * (steps > 1)}",
                             _spend() | {"k": k, "steps": steps, "lr": lr},
                             ("Appendix k-ablation", name) if k in (1, 4, 16) else None, k == 1))
     return rows

@@ -67,14 +67,14 @@ def plateau(r: Results) -> Any:
         rows = [v for v in r.variants("plateau", track) if "mi" in v.setting]
         gaps = [r.over_base(v) for v in rows]
         mean, half = (np.array([100 * getattr(g, name) for g in gaps]) for name in ("mean", "shown"))
-        plots.intervals(right, [v.setting["mi"] * (1 + 0.06 * i) for v in rows], mean - half, mean, mean + half,
-                        index=(0, 5)[i], label=f"here, {TRACKS[track]}")
+        plots.band(right, [v.setting["mi"] for v in rows], mean - half, mean, mean + half, index=(0, 5)[i],
+                   label=f"here, {TRACKS[track]}")
     x, y = _published()
     right.plot(x, y, linestyle="none", marker="X", markersize=7, color=plots.PALETTE[1],
                label="paper, OPT-1.3B, one seed")
     right.axhline(0, color=plots.INK, linewidth=1)
-    right.set(xscale="log", xlabel="total budget, nats", ylabel="accuracy over 0 nats (ZPL coin), points")
-    right.legend(loc="upper left", fontsize=9)
+    right.set(xscale="log", xlabel="total budget, nats (bands: 95 %)", ylabel="accuracy over 0 nats, points")
+    right.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), fontsize=9)
     return figure
 
 
