@@ -276,6 +276,7 @@ def _effect_axes(axes: Any, r: Results, settings: list[Setting]) -> None:
 def headline(r: Results) -> Any:
     """Left: the factor over the steps of one real run, with its estimate. Right: what it changes, per group."""
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
 
     s = shown_settings(r)[-1] if r.plan.directions[0] in r.plan.wide else shown_settings(r)[0]
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.4, 3.5), width_ratios=(4, 5))
@@ -296,6 +297,7 @@ def headline(r: Results) -> Any:
     right.set_ylim(len(groups) - 0.5, -0.5)
     right.grid(axis="y", visible=False)
     right.set(xlabel="held-out loss minus zero-shot, nats\n(each at its own best learning rate; left is better)")
+    right.xaxis.set_major_locator(MaxNLocator(5))
     right.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
     return mark(figure)
 
