@@ -119,11 +119,18 @@ def _loss(r: Results, key: str) -> Any:
 
 
 def compute(r: Results, adam: pd.DataFrame, adam_seconds: float, seconds_per_probe: float) -> Any:
-    """Dev loss against forward passes over one record (left) and against seconds of one core (right)."""
+    """Dev loss against forward passes over one record (left) and seconds of one core (right).
+
+    Colour and marker say K, the line's style the promise: ten rows would run out of looks of their own.
+    """
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(11.4, 3.9), sharey=True)
-    for i, key in enumerate(k for k in _main(r) if not row(k).short):
+    keys = [k for k in _main(r) if not row(k).short]
+    ks, promises = sorted({row(k).k for k in keys}), sorted({row(k).epsilon or np.inf for k in keys})[::-1]
+    for key in keys:
+        look = plots.line(ks.index(row(key).k)) | {
+            "linestyle": plots.LINESTYLES[promises.index(row(key).epsilon or np.inf)]}
         cells = r.cells[key]
         config = cells[0].config
         steps = np.array([m["step"] for m in cells[0].metrics])
@@ -131,11 +138,11 @@ def compute(r: Results, adam: pd.DataFrame, adam_seconds: float, seconds_per_pro
         loss = (loss - loss[:, :1]).mean(axis=0)
         read = forwards(config) / config.steps / 1000
         for ax, unit in ((axes[0], read), (axes[1], config.k * seconds_per_probe)):
-            ax.plot(unit * steps, loss, label=row(key).name, **plots.line(i))
+            ax.plot(unit * steps, loss, label=row(key).name, **look)
     pool = r.plan.pool / 1000
     for ax, unit in ((axes[0], pool), (axes[1], adam_seconds / max(adam["forwards"].iloc[-1], 1))):
         ax.plot(unit * adam["forwards"], adam["dev_loss"] - adam["dev_loss"].iloc[0], color=plots.INK,
-                linestyle="--", label="AdamW, not private")
+                linestyle="-", label="AdamW, not private")
         ax.axhline(0, color=plots.INK, linewidth=0.8)
     axes[0].set(xlabel="forward passes over a record, thousands\n(a backward pass counts as two)",
                 ylabel="change of the dev loss, nats")
