@@ -124,8 +124,18 @@ def test_the_plan_covers_the_grid_once():
     assert [s.factor for s in plan.of(Group("embedded", "dp-aggzo", 16, 0.5))] == [0.25, 1.0, 4.0]
     assert {(s.group.k, s.group.epsilon) for s in plan.decays()} == {(1, 2.0), (16, 2.0)} and len(plan.decays()) == 6
     assert plan.seeds == [3, 4, 5, 6, 7] and plan.left_out(PLAN) == "Nothing left out."
-    masked = table.plan_of(**PLAN | {"models": ["embedded", "masked"]})
-    assert Setting(Group("masked", "dp-aggzo", 16, 2.0), 1.0) == masked.settings()[-1]
+
+
+def test_other_models_and_bases_run_at_the_papers_promises():
+    plan = table.plan_of(**PLAN | {"models": ["embedded", "masked"], "epsilons": [2.0, 0.5, 6.0]})
+    settings = plan.settings()
+    others = [s for s in settings if (s.group.model, s.group.base) != ("embedded", "dp-aggzo")]
+    expected = {Group("masked", "dp-aggzo", k, e) for k in (1, 16, 64) for e in (2.0, 6.0)}
+    expected |= {Group(model, "geodpzo-lc", 16, e) for model in ("embedded", "masked") for e in (2.0, 6.0)}
+    assert {s.group for s in others} == expected and {s.factor for s in others} == {1.0}
+    assert [s.group.epsilon for s in settings if s.group.k == 64 and s.group.model == "embedded"] == [2.0, 6.0]
+    assert len(settings) == len(set(settings)) == 2 * 3 * 3 + 2 + len(expected)
+    assert table.plan_of(**PLAN | {"epsilons": [0.5]}).published() == [0.5]
 
 
 @pytest.mark.parametrize(("name", "value"), [("steps", [3]), ("wide", [4]), ("wide", []), ("batch", 2000)])

@@ -23,6 +23,7 @@ from paclab.zo import sage
 PLAIN, SAGE, FIXED, ORACLE, DECAY = "plain", "sage", "fixed", "sage-oracle", "decay"
 NAMES = {PLAIN: "fixed scale", SAGE: "SAGE [our reading]", FIXED: "SAGE's mean factor, constant",
          ORACLE: "oracle twin [our reading, not private]", DECAY: "fixed scale, linear decay"}
+PROMISES = (2.0, 6.0)  # epsilons of the paper's tables
 BASES = {"dp-aggzo": "DP-AggZO", "geodpzo-lc": "GeoDPZO-lc"}
 
 
@@ -49,7 +50,11 @@ class Setting(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a profile runs. The first model and base run at every K; others at `wide[-1]`, first epsilon and rate."""
+    """What a profile runs.
+
+    The first model and base run at every epsilon and rate where K is wide. All else runs at the usual rate and the
+    paper's promises: the other K, the other models at every K, and the other bases at the last wide K.
+    """
 
     models: list[str]
     bases: list[str]
@@ -68,13 +73,19 @@ class Plan(NamedTuple):
     def settings(self) -> list[Setting]:
         """Every setting, in the order of the tables."""
         found = []
-        for k in self.directions:
-            full = k in self.wide
-            for epsilon in self.epsilons if full else self.epsilons[:1]:
-                group = Group(self.models[0], self.bases[0], k, epsilon)
-                found += [Setting(group, rate) for rate in (self.rates if full else [self.usual()])]
-        extra = [(self.models[0], base) for base in self.bases[1:]] + [(m, self.bases[0]) for m in self.models[1:]]
-        return found + [Setting(Group(m, b, self.wide[-1], self.epsilons[0]), self.usual()) for m, b in extra]
+        for model in self.models:
+            for base in self.bases:
+                first = (model, base) == (self.models[0], self.bases[0])
+                for k in self.directions if base == self.bases[0] else self.wide[-1:]:
+                    full = first and k in self.wide
+                    found += [Setting(Group(model, base, k, epsilon), rate)
+                              for epsilon in (self.epsilons if full else self.published())
+                              for rate in (self.rates if full else [self.usual()])]
+        return found
+
+    def published(self) -> list[float]:
+        """The promises that the paper uses too; the first one where none is."""
+        return [epsilon for epsilon in self.epsilons if epsilon in PROMISES] or self.epsilons[:1]
 
     def usual(self) -> float:
         """The learning-rate factor of the settings that run at one rate only."""
