@@ -100,6 +100,19 @@ def test_rows_differ_from_their_base_in_what_they_say():
             assert v.setting["method"] == base.setting["method"]
 
 
+def test_the_papers_clips_and_half_lengths_stand_beside_the_same_run_without_them():
+    p = plan(rates=[0.1, 0.5, 1.0, 2.0, 5.0], steps=40, tracks=["ft", "lora"])
+    of = {v.name: v for v in p.variants()}
+    clipped = [v for v in p.variants() if v.study == "clipped-rate" and "clip" in v.setting]
+    assert {(v.track, v.setting["clip"]) for v in clipped} == {("lora", 25.0), ("ft", 1000.0)}
+    assert {v.key[1] for v in clipped} == set(ab.CLIPPED_RATES.values())
+    for v in clipped:
+        plain = of["rate", v.track, v.label.partition(",")[0]]
+        assert v.setting == plain.setting | {"clip": v.setting["clip"]}
+    short = [v for v in p.variants() if v.key and v.key[1].endswith("T 1000") and v.study == "mechanism"]
+    assert [v.setting for v in short] == [{"method": m, "steps": 20} for m in ab.SHORT]
+
+
 def test_directions_keep_the_number_of_directions_and_the_length_of_the_walk():
     p = plan(steps=40, directions=[1, 4, 8])
     for v in (v for v in p.variants() if v.study == "directions"):

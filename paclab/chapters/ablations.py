@@ -18,16 +18,20 @@ PLATEAU = {"ft": "Appendix FT-plateau-adaptive (FT 1.3B SST-2)", "lora": "Table 
 BUDGETS = {1e-4: "MI 1e-4", 3e-4: "MI 3e-4", 5e-4: "MI 5e-4", 1e-3: "MI 1e-3", 2e-3: "MI 2e-3", 3e-3: "MI 3e-3",
            1e-2: "MI 1e-2", 3e-2: "MI 3e-2", 5e-2: "MI 5e-2", 0.07: "MI 0.07", 0.11: "MI 0.11", 0.20: "MI 0.20",
            0.33: "MI 0.33", 0.50: "MI 0.50", 0.68: "MI 0.68"}
-RATES = {("lora", 0.1): "LoRA, clip 25, lr 1e-4", ("lora", 0.5): "LoRA, clip 25, lr 5e-4",
-         ("lora", 1.0): "LoRA, clip 25, lr 1e-3", ("lora", 2.0): "LoRA, clip 25, lr 2e-3",
-         ("ft", 0.5): "FT, clip 1000, lr 5e-5", ("ft", 1.0): "FT, clip 1000, lr 1e-4",
-         ("ft", 5.0): "FT, clip 1000, lr 5e-4"}  # published rates in units of that track's headline rate
+PAPER_CLIP = {"lora": 25.0, "ft": 1000.0}
+RATES = {("lora", 0.2): "LoRA, no clip, lr 2e-4", ("lora", 0.5): "LoRA, no clip, lr 5e-4",
+         ("ft", 1.0): "FT, no clip, lr 1e-4"}  # published rates in units of that track's headline rate
+CLIPPED_RATES = {("lora", 0.1): "LoRA, clip 25, lr 1e-4", ("lora", 0.5): "LoRA, clip 25, lr 5e-4",
+                 ("lora", 1.0): "LoRA, clip 25, lr 1e-3", ("lora", 2.0): "LoRA, clip 25, lr 2e-3",
+                 ("ft", 0.5): "FT, clip 1000, lr 5e-5", ("ft", 1.0): "FT, clip 1000, lr 1e-4",
+                 ("ft", 5.0): "FT, clip 1000, lr 5e-4"}
 MECHANISMS = {"mezo": ("raw_full", "pool mean"), "sign": ("quant_full", "sign of pool mean"),
               "raw-half": ("raw_half", "secret half's mean"),
               "quant-half": ("quant_half", "sign of secret half's mean"),
               "random-sign": ("random_sign", "coin, no data")}
+SHORT = ("sign", "raw-half", "quant-half")  # mechanisms that the paper also runs for half the steps
 STUDIES = {"plateau": "total budget", "mechanism": "what is released", "halves": "candidate halves M",
-           "clip": "clip of a record's value", "rank": "rank of the adapters", "rate": "learning rate",
+           "clip": "clip of a record's value", "rank": "rank of the adapters", "rate": "learning rate", "clipped-rate": "learning rate, at the paper's clips",
            "directions": "directions a step K", "ladder": "steps T"}
 TRACKS_OF = {"clip": ("ft",), "rank": ("lora",), "ladder": ("ft",), "halves": ("ft",)}  # other studies: both
 FEW = ("plateau", "directions")  # run with `few_seeds` seeds
@@ -137,9 +141,13 @@ def _mechanism(plan: Plan, track: str) -> list[Variant]:
     rows = [Variant("mechanism", track, name, {"method": method},
                     (table, f"{paper}, T 2000") if track == "lora" else None, method == "sign")
             for method, (paper, name) in MECHANISMS.items()]
-    return [*rows, Variant("mechanism", track, "PACZero-MI, 0.33 nats", _spend()),
-            Variant("mechanism", track, "PACZero-ZPL, coin", {"method": "paczero-zpl"}),
-            Variant("mechanism", track, "PACZero-ZPL, skip", {"method": "paczero-zpl", "on_disagreement": "skip"})]
+    rows += [Variant("mechanism", track, "PACZero-MI, 0.33 nats", _spend()),
+             Variant("mechanism", track, "PACZero-ZPL, coin", {"method": "paczero-zpl"}),
+             Variant("mechanism", track, "PACZero-ZPL, skip", {"method": "paczero-zpl", "on_disagreement": "skip"})]
+    half = max(1, round(plan.steps / 2))
+    return rows + [Variant("mechanism", track, f"{MECHANISMS[method][1]}, T = {half}",
+                           {"method": method, "steps": half}, (table, f"{MECHANISMS[method][0]}, T 1000"))
+                   for method in SHORT if track == "lora"]
 
 
 def _halves(plan: Plan, track: str) -> list[Variant]:
@@ -162,13 +170,22 @@ def _rank(plan: Plan, track: str) -> list[Variant]:
 
 
 def _rate(plan: Plan, track: str) -> list[Variant]:
-    rows = []
-    for factor in plan.rates:
-        lr = None if factor == 1 else factor * default_lr("paczero-zpl", track)
-        row = RATES.get((track, factor))
-        rows.append(Variant("rate", track, f"rate x {factor:g}", {"method": "paczero-zpl", "lr": lr},
-                            row and ("Appendix zpl-lr-sweep", row), factor == 1))
-    return rows
+    return [_at_rate("rate", track, factor, None, RATES) for factor in plan.rates]
+
+
+def _clipped_rate(plan: Plan, track: str) -> list[Variant]:
+    """The paper's rates at the paper's clips, beside the tuned rate without one."""
+    return [_at_rate("clipped-rate", track, 1.0, None, {})] + [
+        _at_rate("clipped-rate", track, factor, PAPER_CLIP[track], CLIPPED_RATES)
+        for of, factor in CLIPPED_RATES if of == track and factor in plan.rates]
+
+
+def _at_rate(study: str, track: str, factor: float, clip: float | None, published: dict) -> Variant:
+    setting = {"method": "paczero-zpl", "lr": None if factor == 1 else factor * default_lr("paczero-zpl", track)}
+    label, row = f"rate x {factor:g}", published.get((track, factor))
+    if clip:
+        setting["clip"], label = clip, f"{label}, clip {clip:g}"
+    return Variant(study, track, label, setting, row and ("Appendix zpl-lr-sweep", row), clip is None and factor == 1)
 
 
 def _directions(plan: Plan, track: str) -> list[Variant]:
@@ -195,6 +212,7 @@ def _ladder(plan: Plan, track: str) -> list[Variant]:
 
 
 MAKE = {"plateau": _plateau, "mechanism": _mechanism, "halves": _halves, "clip": _clip, "rank": _rank, "rate": _rate,
+        "clipped-rate": _clipped_rate,
         "directions": _directions, "ladder": _ladder}
 
 

@@ -17,8 +17,9 @@ TABLES = (*PLATEAU.values(), "Appendix clip-ablation-67b", "Appendix rank-ablati
           "Appendix zpl-67b-ft-ladder", "Appendix zpl-67b-ft-multiseed", "Appendix k-ablation",
           "Appendix k-ablation-67b")
 ELSEWHERE = {"67b": "needs OPT-6.7B and a GPU"}
-NOTES = {"rate": "rates in units of the tuned one", "clip": "FT, not LoRA 6.7B", "ladder": "T in units of the base T",
-         "directions": "equal directions, not equal steps"}
+RATES = "rates in units of the tuned one"
+NOTES = {"rate": RATES, "clipped-rate": RATES, "clip": "FT, not LoRA 6.7B", "ladder": "T in units of the base T",
+         "mechanism": "T in units of half the base T", "directions": "equal directions, not equal steps"}
 
 
 def _reason(r: Results, v: Variant) -> str:
@@ -43,7 +44,7 @@ def our_rows(r: Results) -> pd.DataFrame:
         test = rows.interval(c.score for c in cells)
         add(v, "test", [100 * c.score.mean() for c in cells], 100 * test.shown)
         add(v, "dev", [100 * c.metrics[-1]["dev_score"] for c in cells])
-        if v.study in ("plateau", "clip", "rank", "rate", "ladder"):
+        if v.study in ("plateau", "clip", "rank", "rate", "clipped-rate", "ladder"):
             add(v, "f", [100 * read.free_share(c) for c in cells])
         if v.study == "plateau":
             add(v, "actual MI", [c.infos[-1]["charged"] for c in cells])
