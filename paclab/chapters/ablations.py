@@ -31,7 +31,8 @@ MECHANISMS = {"mezo": ("raw_full", "pool mean"), "sign": ("quant_full", "sign of
               "random-sign": ("random_sign", "coin, no data")}
 SHORT = ("sign", "raw-half", "quant-half")  # mechanisms that the paper also runs for half the steps
 STUDIES = {"plateau": "total budget", "mechanism": "what is released", "halves": "candidate halves M",
-           "clip": "clip of a record's value", "rank": "rank of the adapters", "rate": "learning rate", "clipped-rate": "learning rate, at the paper's clips",
+           "clip": "clip of a record's value", "rank": "rank of the adapters", "rate": "learning rate",
+           "clipped-rate": "learning rate, at the paper's clips",
            "directions": "directions a step K", "ladder": "steps T"}
 TRACKS_OF = {"clip": ("ft",), "rank": ("lora",), "ladder": ("ft",), "halves": ("ft",)}  # other studies: both
 FEW = ("plateau", "directions")  # run with `few_seeds` seeds
