@@ -27,10 +27,10 @@ MASKED = "masked"
 SHORT_K = 16  # rows ending in s take the steps of this K
 OTHER = "{name}, rotten tomatoes, {steps} steps: not {theirs}"
 NAMES = {"embedded": "0.9 M model", MASKED: "our masked model"}
-WHY = {"AdamW": "backpropagation: another optimiser", "6.7B": "needs the hub and a GPU", "K=256": "K up to 64 here",
-       "SQuAD": "chapter 21's task", "Table 3": "another model; ours: memory.csv", "Table 5": "another model; ours: "
-       "memory.csv", "SST-5": "no such data offline", "NLI": "no such data offline", "RTE": "no such data offline",
-       "TREC": "no such data offline"}
+WHY = {"AdamW": "backpropagation: another optimiser", "6.7B": "needs the hub and a GPU",
+       "SQuAD 1.3B": "questions: chapter 15", "Table 3": "another model; ours: memory.csv",
+       "Table 5": "another model; ours: memory.csv", "SST-5": "no such data offline", "NLI": "no such data offline",
+       "RTE": "no such data offline", "TREC": "no such data offline"}
 
 
 class Row(NamedTuple):

@@ -1,6 +1,6 @@
-"""Chapter 15 beside the SQuAD part of PACZero's Table 1: our rows under the paper's keys, statuses, and relations.
+"""Chapter 15 beside the SQuAD part of PACZero's Table 1 and of DP-AggZO's Table 2, from which its baselines are quoted.
 
-Knows the published table and the chapter's results. No number of ours may be called a match: other model and questions.
+Our rows under the papers' keys, statuses, and relations. Knows the published tables and the chapter's results. No number of ours may be called a match: other model and questions.
 """
 
 import numpy as np
@@ -14,6 +14,10 @@ from paclab.notebook import tables
 COLUMN = "SQuAD 1.3B"
 ELSEWHERE = {"6.7B": "needs the hub and a GPU", "zpl-67b": "needs the hub and a GPU"}
 TABLES = ("Table 1", "Controls", "Claims", "Appendix squad-nonpriv")
+BAO = {"ce-mezo": "non-private / MeZO", "ce-dpzero-2": "eps 2 / DPZO", "ce-aggzo-2": "eps 2 / AggZO K=16",
+       "ce-dpzero-6": "eps 6 / DPZO", "ce-aggzo-6": "eps 6 / AggZO K=16"}  # rows of Bao et al.'s Table 2 (full)
+BAO_ELSEWHERE = {"6.7B": "needs the hub and a GPU", "AdamW": "backpropagation: another optimiser",
+                 "K=64": "K = 1 and 16 here", "non-private / AggZO": "no such row here"}
 
 
 def our_rows(r: Results) -> pd.DataFrame:
@@ -21,16 +25,19 @@ def our_rows(r: Results) -> pd.DataFrame:
     reason = f"0.9 M model, templated passages, {r.plan.steps} steps: not OPT-1.3B on SQuAD"
     lines: list[dict] = []
 
-    def add(table: str, row: str, column: str, values: list[np.ndarray], extra: str = "") -> None:
+    def add(table: str, row: str, column: str, values: list[np.ndarray], source: str = "paczero") -> None:
         value = rows.interval(values)
-        lines.append({"paper": "paczero", "table": table, "row": row, "column": column, "value": 100 * value.mean,
-                      "half_width": 100 * value.shown, "seeds": len(values), "reason": reason + extra})
+        lines.append({"paper": source, "table": table, "row": row, "column": column, "value": 100 * value.mean,
+                      "half_width": 100 * value.shown, "seeds": len(values), "reason": reason})
 
     published = set(tables.load_published("paczero")["row"])
     for (track, key), found in r.scores.items():
         name = f"{'FT' if track == 'ft' else 'LoRA'} / {ROWS[key].published}"
         if ROWS[key].published and name in published:
             add("Table 1", name, COLUMN, [s.f1 for s in found])
+        if track == "ft" and key in BAO:
+            add("Table 2", BAO[key], COLUMN, [s.f1 for s in found], "dp-aggzo")
+    add("Table 2", "zero-shot / no training", COLUMN, [z.f1 for z in r.zero], "dp-aggzo")
     add("Controls", "zero-shot", COLUMN, [z.f1 for z in r.zero])
     if ("lora", "f1-mezo") in r.scores:
         add("Appendix squad-nonpriv", "LoRA 1.3B", "F1", [s.f1 for s in r.scores["lora", "f1-mezo"]])
@@ -44,11 +51,16 @@ def our_rows(r: Results) -> pd.DataFrame:
 
 
 def beside_the_paper(ours: pd.DataFrame, profile: str) -> pd.DataFrame:
-    """The paper's SQuAD rows with ours and the status, failing rows first."""
-    published = tables.load_published("paczero")
-    here = published["table"].isin(TABLES)
-    here &= (published["table"] + published["row"] + published["column"]).str.contains("SQuAD|squad")
-    return rows.beside(ours, published[here], profile, ELSEWHERE)
+    """The papers' SQuAD rows with ours and the status, failing rows first."""
+    shown = []
+    for source, wanted, why in (("paczero", TABLES, ELSEWHERE), ("dp-aggzo", ("Table 2",), BAO_ELSEWHERE)):
+        published = tables.load_published(source)
+        here = published["table"].isin(wanted)
+        here &= (published["table"] + published["row"] + published["column"]).str.contains("SQuAD|squad")
+        found = rows.beside(ours[ours["paper"] == source], published[here], profile, why)
+        found.insert(0, "paper", source)
+        shown.append(found)
+    return pd.concat(shown, ignore_index=True)
 
 
 def published_tau() -> pd.DataFrame:
