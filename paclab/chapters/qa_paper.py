@@ -1,6 +1,7 @@
 """Chapter 15 beside the SQuAD part of PACZero's Table 1 and of DP-AggZO's Table 2, from which its baselines are quoted.
 
-Our rows under the papers' keys, statuses, and relations. Knows the published tables and the chapter's results. No number of ours may be called a match: other model and questions.
+Our rows under the papers' keys, statuses, and relations. Knows the published tables and the chapter's results. No
+number of ours may be called a match: other model and questions.
 """
 
 import numpy as np

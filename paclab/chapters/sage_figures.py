@@ -180,8 +180,9 @@ def _factors(ax: Any, r: Results, s: Setting) -> None:
 
 
 def shown_settings(r: Results, most: int = 4) -> list[Setting]:
-    """For the curves over steps: each group's best setting for SAGE, at most `most` groups of the first model."""
+    """For the curves over steps: SAGE's best setting of the first model's groups, those of the first epsilon first."""
     groups = [g for g in r.plan.groups() if g.model == r.plan.models[0] and g.base == r.plan.bases[0]]
+    groups.sort(key=lambda g: g.epsilon != r.plan.epsilons[0])
     return [r.best(g, SAGE) for g in groups[:most]]
 
 
@@ -278,15 +279,15 @@ def headline(r: Results) -> Any:
     import matplotlib.pyplot as plt
     from matplotlib.ticker import MaxNLocator
 
-    s = shown_settings(r)[-1] if r.plan.directions[0] in r.plan.wide else shown_settings(r)[0]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11.4, 3.5), width_ratios=(4, 5))
+    groups = r.plan.groups()
+    s = r.best(Group(r.plan.models[0], r.plan.bases[0], r.plan.wide[-1], r.plan.epsilons[0]), SAGE)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.4, max(3.5, 0.27 * len(groups) + 1.3)), width_ratios=(4, 5))
     alpha, spread = _mean_of([table.alphas(c)["alpha"] for c in r.cells[s, SAGE]])
     t = np.arange(1, len(alpha) + 1)
     plots.band(left, t, alpha - spread, alpha, alpha + spread, index=1, label="factor α", every=max(1, len(t) // 8))
     left.axvspan(0, table.settings_of(r.cells[s, SAGE][0]).warmup, color="#eeeeee", zorder=0)
     left.set(xlabel="step (grey: warm-up)", ylabel="SAGE's factor", ylim=(0, 1.06),
              title=f"{s.group.name}, lr × {s.factor:g}")
-    groups = r.plan.groups()
     for j, (kind, label) in enumerate(((PLAIN, "fixed scale"), (SAGE, NAMES[SAGE]))):
         found = [rows_interval(r, g, kind) for g in groups]
         y = np.arange(len(groups)) + (j - 0.5) * 0.26
