@@ -103,6 +103,30 @@ def test_relations_quote_the_paper():
     assert set(relations["holds here?"]) <= {"yes", "no", "cannot tell"}
 
 
+def test_the_map_pairs_every_point_with_zero_shot_over_the_seeds():
+    plan = PLAN._replace(seeds=[3, 4, 5])
+    configs = table.heat_configs(plan, 16, 4, 2.0, [0.5, 2.0], [0.25, 1.0, 4.0])
+    assert [c.seed for c in configs] == [3] * 6 + [4] * 6 + [5] * 6
+    rng = np.random.default_rng(1)
+    cells = [made().cells["2-16"][0]._replace(config=c, score=(rng.random(40) < 0.6).astype(float), loss=rng.random(40))
+             for c in configs]
+    zero = [made().zero["embedded"][0]._replace(score=(rng.random(40) < 0.5).astype(float)) for _ in plan.seeds]
+    found = table.heat_table(cells, zero, [0.5, 2.0], [0.25, 1.0, 4.0])
+    base = configs[0].clip / 0.5
+    assert found["clip"].tolist() == pytest.approx([0.5 * base] * 3 + [2 * base] * 3)
+    gaps = [cells[4 + 6 * i].score.mean() - zero[i].score.mean() for i in range(3)]
+    assert found["over zero-shot, points"][4] == pytest.approx(100 * np.mean(gaps))
+    assert found["gain ± seeds"][4] == pytest.approx(100 * 4.302653 * np.std(gaps, ddof=1) / np.sqrt(3))
+
+
+def test_backpropagation_runs_on_every_seed_at_the_runs_forward_passes():
+    found = table.backpropagation(PLAN._replace(seeds=[0, 1], probes=23, pool=100, dev=100), 1e-4)
+    assert found["seed"].value_counts().to_dict() == {0: 11, 1: 11}  # 2 * 23 * 64 / 100 / 3 = 10 steps, and the start
+    assert found["forwards"].max() == 3 * 10
+    ends = found.groupby("seed")["dev_loss"].agg(["first", "last"])
+    assert (ends["last"] < ends["first"]).all() and ends["first"].nunique() == 2
+
+
 # ---------------------------------------------------------------- clipping
 
 
@@ -243,12 +267,12 @@ def test_figures_draw():
     bounds = pd.DataFrame({"method": ["a", "b"], "lr over the best": [1.0, 1.0], "predicted change": [-1e-3, -2e-3],
                            "measured change": [-1e-3, -1e-3], "± measured": [1e-4, 1e-4],
                            "Lemma 4 at most": [np.nan, 1e-3]})
-    heat = table.heat_table(r.cells["2-16"] * 2, [0.5, 1.0], [1.0, 2.0])
+    heat = table.heat_table([c for c in r.cells["2-16"] for _ in range(4)], r.zero["embedded"], [0.5, 1.0], [1.0, 2.0])
     heat["clip"], heat["lr"] = [1, 1, 2, 2], [1, 2, 1, 2]
     with plots.style():
         for figure in (figures.headline(r), figures.tails(steps[0], 1.0), figures.errors(errors, later),
                        figures.by_directions(r), figures.compute(r, adam, 2.0, 0.1), figures.bounds(bounds),
-                       figures.heat(heat, 0.6), figures.explorer(steps, {2.0: 1.0}, 64, 4, 0.0, 2.0)):
+                       figures.heat(heat), figures.explorer(steps, {2.0: 1.0}, 64, 4, 0.0, 2.0)):
             figure.canvas.draw()
             plt.close(figure)
     assert figures.explorer_numbers(steps, {2.0: 1.0}, 64, 16, 10.0, 2.0)["clipped records"] == "0.0 %"

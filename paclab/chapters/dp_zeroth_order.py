@@ -240,8 +240,10 @@ def relations(r: Results) -> pd.DataFrame:
               ("6-16", "2-16", "ε = 6 is ahead of ε = 2 at K = 16", "eps 6 / AggZO K=16", "eps 2 / AggZO K=16"),
               ("none-16", "2-16", "no noise is ahead of ε = 2 at K = 16", "non-private / AggZO K=16",
                "eps 2 / AggZO K=16"),
-              ("none-1", "2-1", "no noise is ahead of ε = 2 at K = 1", "non-private / MeZO", "eps 2 / DPZO")]
-    lines = [rows.Relation(text, theirs[a] - theirs[b], rows.behind(r.cells[low], r.cells[high])).line(
+              ("none-1", "2-1", "no noise is ahead of ε = 2 at K = 1", "non-private / MeZO", "eps 2 / DPZO"),
+              ("2-4", "2-1", "K = 4 is ahead of K = 1 at ε = 2", "eps 2 / AggZO K=4", "eps 2 / DPZO"),
+              ("2-4", "2-16", "K = 4 is ahead of K = 16 at ε = 2", "eps 2 / AggZO K=4", "eps 2 / AggZO K=16")]
+    lines = [rows.Relation(text, theirs.get(a, np.nan) - theirs[b], rows.behind(r.cells[low], r.cells[high])).line(
         len(r.plan.seeds)) for high, low, text, a, b in claims if {high, low} <= set(r.cells)]
     lines += [rows.Relation(f"{row(key).name} is ahead of zero-shot", np.nan, r.gain(key)).line(len(r.plan.seeds))
               for key in r.cells]
@@ -253,16 +255,38 @@ def relations(r: Results) -> pd.DataFrame:
 
 def heat_configs(plan: Plan, k: int, steps: int, epsilon: float, clips: list[float],
                  rates: list[float]) -> list[Config]:
-    """One run per clip and learning rate (multiples of the recipe's), first seed, clips outermost."""
+    """One run per seed, clip and learning rate (multiples of the recipe's), seeds outermost, then clips."""
     base = rows.recipe("dp-aggzo", "ft", k)
     made = Row("map", epsilon, k, False, False)
-    return [plan.config(made, plan.seeds[0], steps=steps, clip=base.clip * c, lr=base.lr * x, eval_every=0)
-            for c in clips for x in rates]
+    return [plan.config(made, seed, steps=steps, clip=base.clip * c, lr=base.lr * x, eval_every=0)
+            for seed in plan.seeds for c in clips for x in rates]
 
 
-def heat_table(cells: list[Cell], clips: list[float], rates: list[float]) -> pd.DataFrame:
-    """Accuracy (%) and held-out loss of every run of the map; clip and rate in units of the recipe's."""
-    grid = [(c, x) for c in clips for x in rates]
-    return pd.DataFrame([{"clip": cell.config.clip, "lr": cell.config.learning_rate(), "clip, of the recipe": c,
-                          "lr, of the recipe": x, "accuracy, %": 100 * cell.score.mean(),
-                          "loss, nats": cell.loss.mean()} for (c, x), cell in zip(grid, cells, strict=True)])
+def heat_table(cells: list[Cell], zero: list[Reference], clips: list[float], rates: list[float]) -> pd.DataFrame:
+    """What every point of the map learnt, over seeds; clip and rate also in units of the recipe's.
+
+    cells: those of `heat_configs`, in its order; zero: the untrained model, one a seed.
+    """
+    grid, lines = [(c, x) for c in clips for x in rates], []
+    for i, (c, x) in enumerate(grid):
+        point = cells[i::len(grid)]
+        lines.append({"clip": point[0].config.clip, "lr": point[0].config.learning_rate(), "clip, of the recipe": c,
+                      "lr, of the recipe": x} | rows.line(point, zero))
+    return pd.DataFrame(lines)
+
+
+# ---------------------------------------------------------------- backpropagation
+
+
+def backpropagation(plan: Plan, lr: float) -> pd.DataFrame:
+    """AdamW on the whole pool of every seed at the runs' forward passes: dev loss and accuracy, not private."""
+    from paclab import models
+    from paclab.chapters.zeroth_order_model import BACKPROP_FORWARDS, backpropagate
+    from paclab.sources import load_splits
+
+    steps = max(1, round(2 * plan.probes * EXPECTED_BATCH / plan.pool / BACKPROP_FORWARDS))
+    found = []
+    for seed in plan.seeds:
+        split = load_splits("sentiment", seed=seed, pool=plan.pool, dev=plan.dev, test=100)
+        found.append(backpropagate(models.load(plan.model, "cpu"), split.pool, split.dev, steps, lr).assign(seed=seed))
+    return pd.concat(found, ignore_index=True)

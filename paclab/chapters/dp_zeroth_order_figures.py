@@ -140,6 +140,7 @@ def compute(r: Results, adam: pd.DataFrame, adam_seconds: float, seconds_per_pro
         for ax, unit in ((axes[0], read), (axes[1], config.k * seconds_per_probe)):
             ax.plot(unit * steps, loss, label=row(key).name, **look)
     pool = r.plan.pool / 1000
+    adam = adam.groupby("forwards", as_index=False)["dev_loss"].mean()
     for ax, unit in ((axes[0], pool), (axes[1], adam_seconds / max(adam["forwards"].iloc[-1], 1))):
         ax.plot(unit * adam["forwards"], adam["dev_loss"] - adam["dev_loss"].iloc[0], color=plots.INK,
                 linestyle="-", label="AdamW, not private")
@@ -172,17 +173,19 @@ def bounds(table: pd.DataFrame) -> Any:
     return figure
 
 
-def heat(table: pd.DataFrame, zero: float) -> Any:
-    """Accuracy over zero-shot by clip and learning rate."""
+def heat(table: pd.DataFrame) -> Any:
+    """Accuracy over zero-shot by clip and learning rate, with 95 % half-widths where there are several seeds."""
     import matplotlib.pyplot as plt
 
-    grid = table.pivot(index="clip", columns="lr", values="accuracy, %") - 100 * zero
-    figure, ax = plt.subplots(figsize=(1.15 * grid.shape[1] + 2.6, 0.62 * grid.shape[0] + 1.7))
+    grid, half = (table.pivot(index="clip", columns="lr", values=name) for name in (
+        "over zero-shot, points", "gain ± seeds"))
+    figure, ax = plt.subplots(figsize=(1.25 * grid.shape[1] + 2.6, 0.66 * grid.shape[0] + 1.7))
     size = max(abs(float(grid.to_numpy().min())), abs(float(grid.to_numpy().max())), 0.1)
     image = ax.imshow(grid, cmap="PuOr", vmin=-size, vmax=size, aspect="auto")
     for (i, j), value in np.ndenumerate(grid.to_numpy()):
-        ax.text(j, i, f"{value:+.1f}", ha="center", va="center", fontsize=10,
-                color="white" if abs(value) > 0.6 * size else plots.INK)
+        spread = half.iat[i, j]
+        ax.text(j, i, f"{value:+.1f}" + f" ± {spread:.1f}" * bool(np.isfinite(spread)), ha="center", va="center",
+                fontsize=10, color="white" if abs(value) > 0.6 * size else plots.INK)
     ax.set_xticks(range(grid.shape[1]), [f"{x:.2g}" for x in grid.columns])
     ax.set_yticks(range(grid.shape[0]), [f"{c:.3g}" for c in grid.index])
     ax.set(xlabel="learning rate", ylabel="clip c")
