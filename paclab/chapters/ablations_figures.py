@@ -16,11 +16,15 @@ from paclab.notebook import plots, tables
 
 
 def what_matters(r: Results) -> Any:
-    """Accuracy over each study's base row, paired, with 95 % intervals; one block a study."""
+    """Accuracy over each study's base row, paired, with 95 % intervals; one block a study.
+
+    The paper's clips are left to the page's own figure: they repeat the learning rates.
+    """
     import matplotlib.pyplot as plt
 
-    shown = [v for study in r.plan.studies for v in r.variants(study) if study != "plateau" or _extreme(r, v)]
-    blocks = [(study, some) for study in r.plan.studies if (some := [v for v in shown if v.study == study])]
+    studies = [study for study in r.plan.studies if study != "clipped-rate"]
+    shown = [v for study in studies for v in r.variants(study) if study != "plateau" or _extreme(r, v)]
+    blocks = [(study, some) for study in studies if (some := [v for v in shown if v.study == study])]
     rows = sum(len(some) + 1 for _, some in blocks)
     figure, ax = plt.subplots(figsize=(9.4, 0.235 * rows + 0.9))
     y, names = 0, []

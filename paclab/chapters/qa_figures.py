@@ -181,6 +181,7 @@ def free_steps(r: Results, window: int = 10) -> Any:
             ax.plot(np.arange(1, len(free) + 1), free, label=ROWS[key].name, **plots.line(i, 8))
         ax.axhspan(*((0.25, 0.33) if track == "ft" else (0.08, 0.11)), color="#dddddd", zorder=0)
         ax.set(xlabel="step (grey: the paper's whole-run range)", title=TRACKS[track], ylim=(-0.03, 1.03))
+        ax.xaxis.get_major_locator().set_params(integer=True)
     axes[0, 0].set_ylabel(f"free share of the last {window} steps")
     axes[0, -1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=9)
     return figure
