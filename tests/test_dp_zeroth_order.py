@@ -101,6 +101,15 @@ def test_relations_quote_the_paper():
     relations = table.relations(made()).set_index("claim")
     assert relations.loc["K = 16 is ahead of K = 1 at ε = 2", "paper, points"] == pytest.approx(90.8 - 86.6)
     assert set(relations["holds here?"]) <= {"yes", "no", "cannot tell"}
+    r = made(PLAN._replace(keys=["2-4", "2-1", "masked-2-1", "masked-2-64", "masked-0.5-1", "masked-0.5-64"]))
+    found = table.relations(r).set_index("claim")
+    for e, gap in (("2", 92.0 - 91.8), ("0.5", 90.6 - 90.3)):  # tables 1 and 4, RoBERTa-large
+        line = found.loc[f"masked: K = 64 is ahead of K = 1 at ε = {e}"]
+        assert line["paper, points"] == pytest.approx(gap)
+        by_hand = [b.score.mean() - a.score.mean() for a, b in zip(r.cells[f"masked-{e}-1"], r.cells[f"masked-{e}-64"],
+                                                                  strict=True)]
+        assert line["ours, points"] == pytest.approx(100 * np.mean(by_hand))
+    assert np.isnan(found.loc["K = 4 is ahead of K = 1 at ε = 2", "paper, points"])
 
 
 def test_the_map_pairs_every_point_with_zero_shot_over_the_seeds():

@@ -234,7 +234,8 @@ def relations(r: Results) -> pd.DataFrame:
     """What Bao et al.'s numbers say about each other, and whether the same holds here."""
     published = tables.load_published("dp-aggzo")
     here = (published["table"] == "Table 2") & (published["column"] == "SST-2 1.3B")
-    theirs = published[here].set_index("row")["value"]
+    small = published["table"].isin(["Table 1", "Table 4"]) & (published["column"] == "SST-2")
+    theirs, roberta = (published[part].drop_duplicates("row").set_index("row")["value"] for part in (here, small))
     claims = [("2-16", "2-1", "K = 16 is ahead of K = 1 at ε = 2", "eps 2 / AggZO K=16", "eps 2 / DPZO"),
               ("2-64", "2-16", "K = 64 is ahead of K = 16 at ε = 2", "eps 2 / AggZO K=64", "eps 2 / AggZO K=16"),
               ("6-16", "2-16", "ε = 6 is ahead of ε = 2 at K = 16", "eps 6 / AggZO K=16", "eps 2 / AggZO K=16"),
@@ -243,8 +244,14 @@ def relations(r: Results) -> pd.DataFrame:
               ("none-1", "2-1", "no noise is ahead of ε = 2 at K = 1", "non-private / MeZO", "eps 2 / DPZO"),
               ("2-4", "2-1", "K = 4 is ahead of K = 1 at ε = 2", "eps 2 / AggZO K=4", "eps 2 / DPZO"),
               ("2-4", "2-16", "K = 4 is ahead of K = 16 at ε = 2", "eps 2 / AggZO K=4", "eps 2 / AggZO K=16")]
-    lines = [rows.Relation(text, theirs.get(a, np.nan) - theirs[b], rows.behind(r.cells[low], r.cells[high])).line(
-        len(r.plan.seeds)) for high, low, text, a, b in claims if {high, low} <= set(r.cells)]
+    claims += [(f"masked-{e}-64", f"masked-{e}-1", f"masked: K = 64 is ahead of K = 1 at ε = {e}",
+                f"eps {e} / AggZO K=64", f"eps {e} / DPZO") for e in ("6", "2", "1", "0.5")]
+    lines = []
+    for high, low, text, a, b in claims:
+        if {high, low} <= set(r.cells):
+            paper = roberta if row(high).masked else theirs
+            gap = rows.behind(r.cells[low], r.cells[high])
+            lines.append(rows.Relation(text, paper.get(a, np.nan) - paper[b], gap).line(len(r.plan.seeds)))
     lines += [rows.Relation(f"{row(key).name} is ahead of zero-shot", np.nan, r.gain(key)).line(len(r.plan.seeds))
               for key in r.cells]
     return pd.DataFrame(lines)
