@@ -81,8 +81,9 @@ def relations(r: Results, track: str) -> pd.DataFrame:
     if {"zpl-skip", "zpl-coin"} <= have:
         found.append(Relation("ZPL coin is at most 0 points ahead of ZPL skip", float("nan"),
                               r.behind(track, "zpl-skip", "zpl-coin"), 0.0))
-    if {"aggzo-2", "zpl-coin"} <= have:
-        paper = _published(name, ROWS["aggzo-2"].published) - zpl
-        found.append(Relation("DP-AggZO, K = 16, ε = 2 is ahead of ZPL coin", paper,
-                              r.behind(track, "zpl-coin", "aggzo-2")))
+    for key in ("dpzero-2", "aggzo-2"):
+        for other, name_of, theirs in (("zpl-coin", "ZPL coin", zpl), ("mezo", "MeZO on the pool", mezo)):
+            if {key, other} <= have:
+                found.append(Relation(f"{ROWS[key].name} is ahead of {name_of}",
+                                      _published(name, ROWS[key].published) - theirs, r.behind(track, other, key)))
     return pd.DataFrame([{"track": track} | claim.line(len(r.zero)) for claim in found])
