@@ -19,7 +19,7 @@ from paclab.privacy import dp, risk
 
 ASKED = {"epsilons": [2.0, 0.5], "directions": [4, 16], "laplace": [6.0], "probes": 32, "rates": [0.1, 1.0],
          "clips": [0.5, 2.0], "seeds": 2, "search_seeds": 1, "search_dev": 300, "metric": "dev_loss",
-         "paczero": ["zpl-coin"], "paczero_steps": 8, "pool": 200, "held_out": 60, "dev": 40,
+         "paczero": ["zpl-coin"], "paczero_steps": 8, "zpl_trials": 4, "pool": 200, "held_out": 60, "dev": 40,
          "model": "embedded", "seed": 3}
 TEST = 60
 
@@ -75,6 +75,7 @@ def test_search_seeds_and_reported_seeds_never_meet(plan):
 @pytest.mark.parametrize("change, words", [
     ({"epsilons": [2.0]}, "epsilons: .* do not make a curve"), ({"rates": [1.0, 1.0]}, "rates: .* is no search"),
     ({"paczero": ["mezo"]}, "paczero: lacks zpl-coin"), ({"directions": [64]}, "directions: K = 64 takes more"),
+    ({"zpl_trials": 9}, "zpl_trials: 9 against 4 of every other method"),
 ])
 def test_plans_that_show_nothing_are_refused(change, words):
     with pytest.raises(InputError, match=words):
@@ -93,6 +94,32 @@ def test_one_setting_for_all_is_the_widest_familys_at_epsilon_two(plan, results)
     assert {(c.config.lr, c.config.clip) for cells in kept for c in cells} == {(wide.lr, wide.clip)}
     assert (dc.AS_PUBLISHED, "laplace", 6.0) not in results.cells
     assert [c.config.seed for c in kept[0]] == [3, 4] and {c.config.schedule for c in kept[0]} == {"constant"}
+
+
+def test_zpl_is_searched_by_as_many_trials_on_the_same_seeds(plan, results):
+    trials = dc.zpl_search(plan)
+    own = results.paczero["zpl-coin"][0].config.learning_rate()
+    assert np.allclose([c.lr / own for c in trials], np.geomspace(0.1, 10, 4), rtol=1e-5)
+    assert {(c.method, c.seed, c.dev, c.steps) for c in trials} == {("paczero-zpl", 1003, 300, 8)}
+    best = min(trials, key=lambda c: abs(math.log10(c.lr / 1e-3))).lr
+    assert [c.config.lr for c in results.zpl[dc.SEARCHED]] == [best, best] and best != own
+    assert results.zpl[dc.AS_PUBLISHED] == results.paczero["zpl-coin"]
+    assert 1.0 in [c.lr / own for c in dc.zpl_search(plan._replace(zpl_trials=9))]
+    tried = tables.grid(results)
+    tried = tried[tried["method"] == "PACZero-ZPL, coin"]
+    assert len(tried) == 4 and tried.loc[tried["best"] == "best", "lr"].tolist() == [best]
+    assert tables.grid(results)["trials"].nunique() == 1
+
+
+def test_without_a_search_zpl_keeps_the_packages_rate(plan, monkeypatch):
+    monkeypatch.setattr(sweep, "run_cells", lambda configs, root, **_: [cell(c) for c in configs])
+    monkeypatch.setattr(dc, "run_cells", lambda configs, root, **_: [cell(c) for c in configs])
+    monkeypatch.setattr(rows, "zero_shot", lambda config: rows.Reference(
+        np.full(TEST, 0.69), np.arange(TEST) % 2.0, 0.5, np.arange(TEST) % 2, np.ones(TEST)))
+    r = dc.experiment(plan._replace(zpl_trials=0), Path("."))
+    assert r.zpl_tuned is None and [c.config for c in r.zpl[dc.SEARCHED]] == [c.config for c in r.paczero["zpl-coin"]]
+    assert not tables.relations(r)["claim"].str.contains("ZPL, searched|helps ZPL").any()
+    assert "the search for PACZero-ZPL" in plan._replace(zpl_trials=0).left_out()
 
 
 def test_the_quick_plan_says_what_it_leaves_out(plan):
@@ -253,12 +280,12 @@ def test_figures_show_every_family(results):
 
 def test_the_grid_names_families_and_marks_one_winner_each(results):
     grid = tables.grid(results)
-    assert (grid["best"] == "best").sum() == 7 == len(results.picked) and len(grid) == 28
-    assert set(grid["method"]) == {f.name for f in results.plan.families}
+    assert (grid["best"] == "best").sum() == 7 + 1 == len(results.picked) + 1 and len(grid) == 28 + 4
+    assert set(grid["method"]) == {f.name for f in results.plan.families} | {"PACZero-ZPL, coin"}
 
 
 def test_the_search_keeps_the_step_length_when_the_clip_varies(results):
-    grid = tables.grid(results)
+    grid = tables.grid(results._replace(zpl_tuned=None))
     assert set(grid["step length"]) == set(results.plan.rates)
     for _, some in grid.groupby(["method", "ε", "step length"]):
         assert len(some) == len(results.plan.clips) == some["clip"].nunique()

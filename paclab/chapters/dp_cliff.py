@@ -4,7 +4,8 @@ A family is a method with its number of directions K; all families cost the same
     AS_PUBLISHED   one learning rate and one clip for every epsilon and every K: those that the search picks for the
                    largest K at the epsilon nearest to 2, as the in-house scripts reuse DP-AggZO's published point
     SEARCHED       the best of the same number of trials at every epsilon, on search seeds that are not reported
-PACZero rows are chapter 13's runs. Knows finished study-mode cells; draws nothing and prints no table.
+PACZero rows are chapter 13's runs; ZPL is also searched, by as many learning rates as a family has trials (it has no
+clip, and its promise does not depend on epsilon). Knows finished study-mode cells; draws nothing and prints no table.
 """
 
 import dataclasses
@@ -31,7 +32,8 @@ HOWS = (AS_PUBLISHED, SEARCHED)
 REFERENCE = 2.0  # the epsilon whose setting is reused
 SEARCH_SEED = 1000  # search seeds start here: none of them is reported
 PER = ("method", "k", "epsilon")
-PACZERO_ROWS = ("mezo", "mi-0.33", "mi-0.68", "rr-0.33", "rr-0.68", "zpl-coin", "zpl-skip")
+ZPL = "zpl-coin"  # the row that the paper holds against DP
+PACZERO_ROWS = ("mezo", "mi-0.33", "mi-0.68", "rr-0.33", "rr-0.68", ZPL, "zpl-skip")
 
 
 class Family(NamedTuple):
@@ -61,6 +63,7 @@ class Plan(NamedTuple):
     metric: str  # dev_loss or dev_score: what picks
     paczero: list[str]  # rows of chapter 13
     paczero_steps: int
+    zpl_trials: int = 0  # learning rates tried for ZPL; 0: the package's stands
     pool: int = 1000
     held_out: int | None = None
     dev: int = 2000
@@ -93,19 +96,23 @@ class Plan(NamedTuple):
         gone += [f"K = {k}" for k in (4, 16) if k not in self.directions]
         gone += [] if self.laplace else ["DP-ZO with Laplace noise"]
         gone += [sentiment.ROWS[key].name for key in PACZERO_ROWS if key not in self.paczero]
+        gone += [] if self.zpl_trials else ["the search for PACZero-ZPL"]
         gone += [f"{5 - len(self.seeds)} of 5 seeds"] if len(self.seeds) < 5 else []
         return f"Left out here, present in the desk profile: {'; '.join(gone)}." if gone else "Nothing left out."
 
 
 def plan_of(*, epsilons, directions, laplace, probes, rates, clips, seeds, search_seeds, search_dev, metric, paczero,
-            paczero_steps, pool, held_out, dev, model, seed) -> Plan:
+            paczero_steps, zpl_trials, pool, held_out, dev, model, seed) -> Plan:
     """The plan that the chapter's parameters ask for; raises InputError for one that cannot show a cliff."""
     if len(set(epsilons)) != len(epsilons) or len(epsilons) < 2:
         raise InputError("epsilons", f"{epsilons} do not make a curve", "give two or more different values")
     if len(set(rates)) < 2:
         raise InputError("rates", f"{rates} is no search", "give two or more different multiples")
-    if "zpl-coin" not in paczero:
-        raise InputError("paczero", "lacks zpl-coin, the row that the paper holds against DP", "add it")
+    if ZPL not in paczero:
+        raise InputError("paczero", f"lacks {ZPL}, the row that the paper holds against DP", "add it")
+    if zpl_trials not in (0, len(rates) * len(clips)):
+        raise InputError("zpl_trials", f"{zpl_trials} against {len(rates) * len(clips)} of every other method: the "
+                         "better searched one would look better", f"give {len(rates) * len(clips)}, or 0 for no search")
     if max(directions) > probes:
         raise InputError("directions", f"K = {max(directions)} takes more than the {probes} probes of a run",
                          "raise probes, or take a smaller K")
@@ -113,7 +120,7 @@ def plan_of(*, epsilons, directions, laplace, probes, rates, clips, seeds, searc
         raise InputError("seed", f"reaches the search seeds from {SEARCH_SEED} on", "take a smaller one")
     return Plan(sorted(epsilons), list(directions), sorted(laplace), probes, rates, clips,
                 [seed + i for i in range(seeds)], [SEARCH_SEED + seed + i for i in range(search_seeds)], search_dev,
-                metric, list(paczero), paczero_steps, pool, held_out or None, dev, model)
+                metric, list(paczero), paczero_steps, zpl_trials, pool, held_out or None, dev, model)
 
 
 def config(plan: Plan, family: Family, epsilon: float, recipe: Recipe, seed: int) -> Config:
@@ -139,6 +146,21 @@ def search(plan: Plan) -> list[Config]:
     return found
 
 
+def chapter_13(plan: Plan) -> sentiment.Plan:
+    """The plan of chapter 13's rows that stand beside."""
+    return sentiment.plan_of(rows=plan.paczero, tracks=["ft"], seeds=len(plan.seeds), steps=plan.paczero_steps,
+                             pool=plan.pool, held_out=plan.held_out or 0, dev=plan.dev, model=plan.model,
+                             seed=plan.seeds[0])
+
+
+def zpl_search(plan: Plan) -> list[Config]:
+    """Trials of ZPL: learning rates evenly spaced in the logarithm about the package's, as far as the families' go."""
+    base = sentiment.config(chapter_13(plan), plan.seeds[0], "ft", ZPL)
+    widest = max(max(plan.rates), 1 / min(plan.rates))
+    return [dataclasses.replace(base, lr=base.learning_rate() * float(f"{factor:.6g}"), dev=plan.search_dev, seed=s)
+            for factor in np.geomspace(1 / widest, widest, plan.zpl_trials) for s in plan.search_seeds]
+
+
 class Results(NamedTuple):
     """Everything the chapter shows; cells and references in seed order."""
 
@@ -148,6 +170,8 @@ class Results(NamedTuple):
     reused: Recipe  # the one setting for all
     cells: dict[tuple[str, str, float], list[Cell]]  # (how, family, epsilon)
     paczero: dict[str, list[Cell]]  # rows of chapter 13
+    zpl_tuned: Tuned | None  # None: not searched
+    zpl: dict[str, list[Cell]]  # how -> ZPL at the package's learning rate, and at the one that its search found
     zero: list[Reference]
 
     def curve(self, how: str, family: Family) -> list[Interval]:
@@ -205,19 +229,28 @@ def experiment(plan: Plan, root: Path, jobs: int | None = None) -> Results:
                  watch=rows.watcher("search, on seeds that are not reported"))
     picked, reused = picks(plan, tuned)
     wanted = reported(plan, picked, reused)
-    others = sentiment.plan_of(rows=plan.paczero, tracks=["ft"], seeds=len(plan.seeds), steps=plan.paczero_steps,
-                               pool=plan.pool, held_out=plan.held_out or 0, dev=plan.dev, model=plan.model,
-                               seed=plan.seeds[0])
+    others = chapter_13(plan)
     beside = {(key, s): sentiment.config(others, s, "ft", key) for s, _, key in others.runs()}
-    cells = run_cells([*beside.values(), *wanted.values()], root, jobs=jobs, watch=rows.watcher("reported runs"))
+    zpl_tuned = tune(zpl_search(plan), root, per=("method",), metric=plan.metric, jobs=jobs,
+                     watch=rows.watcher("search for ZPL")) if plan.zpl_trials else None
+    best = [_at(beside[ZPL, s], zpl_tuned) for s in plan.seeds]
+    cells = run_cells([*beside.values(), *wanted.values(), *best], root, jobs=jobs, watch=rows.watcher("reported runs"))
     grouped: dict[tuple[str, str, float], list[Cell]] = {}
-    for (how, key, epsilon, _), cell in zip(wanted, cells[len(beside):], strict=True):
+    for (how, key, epsilon, _), cell in zip(wanted, cells[len(beside):-len(best)], strict=True):
         grouped.setdefault((how, key, epsilon), []).append(cell)
     paczero: dict[str, list[Cell]] = {}
     for (key, _), cell in zip(beside, cells, strict=False):
         paczero.setdefault(key, []).append(cell)
-    zero = [rows.zero_shot(cell.config) for cell in paczero["zpl-coin"]]
-    return Results(plan, tuned, picked, reused, grouped, paczero, zero)
+    zero = [rows.zero_shot(cell.config) for cell in paczero[ZPL]]
+    zpl = {AS_PUBLISHED: paczero[ZPL], SEARCHED: cells[-len(best):]}
+    return Results(plan, tuned, picked, reused, grouped, paczero, zpl_tuned, zpl, zero)
+
+
+def _at(config: Config, tuned: Tuned | None) -> Config:
+    """A ZPL run at the learning rate that the search found; the very same run where that is the package's."""
+    own = config.learning_rate()
+    found = tuned.best[config.method,].learning_rate() if tuned else own
+    return config if math.isclose(found, own, rel_tol=1e-9) else dataclasses.replace(config, lr=found)
 
 
 def forwards(config: Config) -> int:

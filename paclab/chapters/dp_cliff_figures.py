@@ -10,7 +10,7 @@ import pandas as pd
 
 from paclab.chapters import rows
 from paclab.chapters import sentiment_table as sentiment
-from paclab.chapters.dp_cliff import AS_PUBLISHED, HOWS, SEARCHED, Family, Results, step_length, trials
+from paclab.chapters.dp_cliff import AS_PUBLISHED, HOWS, SEARCHED, ZPL, Family, Results, step_length, trials
 from paclab.notebook import plots
 
 
@@ -40,7 +40,7 @@ def cliff(r: Results) -> Any:
 
     figure, axes = plt.subplots(1, 2, figsize=(11.0, 4.2), sharey=True)
     for ax, how in zip(axes, HOWS, strict=True):
-        zpl = r.paczero_gain("zpl-coin")
+        zpl = rows.gain(r.zpl[how], r.zero)
         ax.axhspan(100 * (zpl.mean - zpl.shown), 100 * (zpl.mean + zpl.shown), color=plots.PALETTE[7], alpha=0.25)
         ax.axhline(100 * zpl.mean, color=plots.PALETTE[6], linestyle="--", label="PACZero-ZPL (0 nats, other unit)")
         ax.axhline(0, color=plots.INK, linewidth=1)
@@ -126,6 +126,8 @@ def sentence(r: Results) -> str:
             parts.append(f"ε = {e:g}: {100 * kept.mean:+.1f} ± {100 * kept.shown:.1f} with the one setting, "
                          f"{100 * fitted.mean:+.1f} ± {100 * fitted.shown:.1f} searched")
         lines.append(f"{family.name}, points over zero-shot; {'; '.join(parts)}")
-    zpl = r.paczero_gain("zpl-coin")
-    lines.append(f"{sentiment.ROWS['zpl-coin'].name}: {100 * zpl.mean:+.1f} ± {100 * zpl.shown:.1f} ({over(r)})")
+    for how in HOWS if r.zpl_tuned else [AS_PUBLISHED]:
+        zpl = rows.gain(r.zpl[how], r.zero)
+        rate = "learning rate searched" if how == SEARCHED else "the package's learning rate"
+        lines.append(f"{sentiment.ROWS[ZPL].name}, {rate}: {100 * zpl.mean:+.1f} ± {100 * zpl.shown:.1f} ({over(r)})")
     return "\n".join(lines)

@@ -11,7 +11,17 @@ import pandas as pd
 
 from paclab.chapters import known_pool, rows
 from paclab.chapters import sentiment_table as sentiment
-from paclab.chapters.dp_cliff import AS_PUBLISHED, HOWS, SEARCHED, Plan, Results, forwards, signal_to_noise, trials
+from paclab.chapters.dp_cliff import (
+    AS_PUBLISHED,
+    HOWS,
+    SEARCHED,
+    ZPL,
+    Plan,
+    Results,
+    forwards,
+    signal_to_noise,
+    trials,
+)
 from paclab.chapters.rows import Interval
 from paclab.experiments import Cell
 from paclab.notebook import tables
@@ -22,6 +32,9 @@ TABLE_3 = "Table 3 (DP cliff, SST-2 FT 1.3B)"
 RECORD = "one record, against every neighbour"
 HALF = "which half of a known pool"
 DELTA = 1e-5
+ZPL_SEARCHED = "searched (no clip)"
+GRID_NAMES = {"epsilon": "ε", "dev_loss": "dev loss", "dev_loss s.e.": "dev loss s.e.",
+              "dev_loss before": "dev loss, untrained", "dev_score": "dev accuracy"}
 
 
 def said(value: Interval) -> str:
@@ -58,6 +71,10 @@ def table_3(r: Results) -> pd.DataFrame:
             f"ε = {e:g}": value if everywhere or e in at else "-" for e in r.plan.epsilons})
         if row.method == "mezo":
             lines[-1] |= {"method": f"{row.name}, not private: {value}"}
+    if r.zpl_tuned:
+        value = said(_accuracy(r.zpl[SEARCHED]))
+        lines.append({"method": sentiment.ROWS[ZPL].name, "learning rate and clip": ZPL_SEARCHED,
+                      "trials": f"{r.plan.zpl_trials} once"} | dict.fromkeys(columns, value))
     zero = said(rows.interval(z.score for z in r.zero))
     lines.append({"method": f"zero-shot: {zero}", "learning rate and clip": "-", "trials": "-"} | dict.fromkeys(
         columns, "-"))
@@ -75,10 +92,12 @@ def runs(r: Results) -> pd.DataFrame:
         for how in family.hows:
             for e in family.epsilons:
                 lines.append(_run_line(r, how, family, e))
-    for key, cells in r.paczero.items():
+    others = [(key, "the package's", cells) for key, cells in r.paczero.items()]
+    others += [(ZPL, ZPL_SEARCHED, r.zpl[SEARCHED])] if r.zpl_tuned else []
+    for key, setting, cells in others:
         c, row = cells[0].config, sentiment.ROWS[key]
         promise = (f"{row.budget(c.steps) or 0:g} nats about the half" if row.halves else "nothing promised")
-        lines.append({"method": row.name, "setting": "the package's", "T": c.steps, "K": c.k,
+        lines.append({"method": row.name, "setting": setting, "T": c.steps, "K": c.k,
                       "forwards": forwards(c), "lr": c.learning_rate(), "promise": promise,
                       "protects": HALF if row.halves else "nobody"} | rows.line(cells, r.zero))
     return pd.DataFrame(lines)
@@ -102,10 +121,17 @@ def grid(r: Results) -> pd.DataFrame:
     frame = trials(r)
     method = [names[m, k] for m, k in zip(frame["method"], frame["k"], strict=True)]
     frame = frame.drop(columns=["method", "k", "steps", "noise", "dev_score s.e.", "dev_score before"], errors="ignore")
-    frame = frame.rename(columns={"epsilon": "ε", "dev_loss": "dev loss", "dev_loss s.e.": "dev loss s.e.",
-                                  "dev_loss before": "dev loss, untrained", "dev_score": "dev accuracy"})
+    frame = frame.rename(columns=GRID_NAMES)
     frame.insert(0, "method", method)
-    return frame
+    return pd.concat([frame, _zpl_grid(r, frame.columns)], ignore_index=True) if r.zpl_tuned else frame
+
+
+def _zpl_grid(r: Results, columns: pd.Index) -> pd.DataFrame:
+    """ZPL's trials in the columns of the families'; its step length is the learning rate, of the package's."""
+    frame = r.zpl_tuned.grid.rename(columns=GRID_NAMES)
+    own = r.paczero[ZPL][0].config.learning_rate()
+    frame = frame.assign(**{"method": sentiment.ROWS[ZPL].name, "step length": frame["lr"] / own})
+    return frame[[name for name in columns if name in frame]]
 
 
 def equal_compute(pool: int, runs: dict[int, list[int]], epsilons: list[float]) -> pd.DataFrame:
@@ -231,7 +257,7 @@ def our_rows(r: Results) -> pd.DataFrame:
     for e in (e for e in r.plan.epsilons if e in (0.2, 0.3, 0.5, 1.0, 2.0, 6.0)):
         add(TABLE_3, "DPZero K=1, T 20000", f"eps {e:.1f}", r.cells[AS_PUBLISHED, "dpzero", e])
         add(TABLE_3, "DP-AggZO K=64, T 1000", f"eps {e:.1f}", r.cells[AS_PUBLISHED, f"aggzo-{wide}", e])
-        add(TABLE_3, "PACZero-ZPL, T 1000", f"eps {e:.1f}", r.paczero["zpl-coin"])
+        add(TABLE_3, "PACZero-ZPL, T 1000", f"eps {e:.1f}", r.paczero[ZPL])
     if r.plan.reference == 2.0:
         add("Controls", "DP-AggZO K=64 tuned per eps", "SST-2 1.3B", r.cells[SEARCHED, f"aggzo-{wide}", 2.0])
     return pd.DataFrame(lines)
@@ -251,7 +277,7 @@ def relations(r: Results) -> pd.DataFrame:
     The paper's gap stands beside the rows that are its counterparts: K = 1, and the largest K with one setting for all.
     """
     low, high, wide = r.plan.epsilons[0], r.plan.reference, max(r.plan.directions)
-    zpl, found = r.paczero["zpl-coin"], []
+    found = []
     paper = {(row, column): value for row, column, value in tables.load_published("paczero").query(
         "table == @TABLE_3")[["row", "column", "value"]].itertuples(index=False)}
     names = {"dpzero": "DPZero K=1, T 20000", f"aggzo-{wide}": "DP-AggZO K=64, T 1000"}
@@ -261,9 +287,10 @@ def relations(r: Results) -> pd.DataFrame:
             column = f"eps {e:.1f}"
             gap = paper.get((zpl_row, column), math.nan) - paper.get((names.get(family.key), column), math.nan)
             for how in HOWS:
-                cells = r.cells[how, family.key, e]
-                found.append(rows.Relation(f"ZPL is ahead of {family.name}, ε = {e:g}, {how}", gap if how ==
-                                           AS_PUBLISHED else math.nan, rows.behind(cells, zpl)))
+                zpl = "ZPL, searched, is" if r.zpl_tuned and how == SEARCHED else "ZPL is"
+                found.append(rows.Relation(f"{zpl} ahead of {family.name}, ε = {e:g}, {how}", gap if how ==
+                                           AS_PUBLISHED else math.nan,
+                                           rows.behind(r.cells[how, family.key, e], r.zpl[how])))
         for e in dict.fromkeys((low, high)):
             if r.picked[family.key, e] == r.reused:
                 continue  # the same runs
@@ -271,4 +298,7 @@ def relations(r: Results) -> pd.DataFrame:
             found.append(rows.Relation(f"searching at ε = {e:g} helps {family.name}", math.nan, gap))
         found.append(rows.Relation(f"{family.name}, searched, is ahead of zero-shot at ε = {low:g}", math.nan,
                                    rows.gain(r.cells[SEARCHED, family.key, low], r.zero)))
+    if r.zpl[SEARCHED][0].config != r.zpl[AS_PUBLISHED][0].config:
+        gap = rows.behind(r.zpl[AS_PUBLISHED], r.zpl[SEARCHED])
+        found.append(rows.Relation("searching helps ZPL", math.nan, gap))
     return pd.DataFrame([relation.line(len(r.zero)) for relation in found])
