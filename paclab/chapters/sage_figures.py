@@ -260,7 +260,7 @@ def effects(r: Results) -> Any:
 
 def _effect_axes(axes: Any, r: Results, settings: list[Setting]) -> None:
     over = "seeds" if len(r.plan.seeds) > 1 else "sentences, one seed"
-    for ax, measure, scale in ((axes[0], "loss", 1.0), (axes[1], "score", 100.0)):
+    for ax, measure, scale, linear in ((axes[0], "loss", 1.0, 1e-3), (axes[1], "score", 100.0, 0.1)):
         for j, (kind, label) in enumerate(((PLAIN, "against the fixed scale"), (FIXED, "against its mean factor"))):
             found = [table.gap(r.cells[s, SAGE], r.cells[s, kind], measure) for s in settings]
             y = np.arange(len(settings)) + (j - 0.5) * 0.3
@@ -268,10 +268,22 @@ def _effect_axes(axes: Any, r: Results, settings: list[Setting]) -> None:
                         linestyle="none", marker=plots.MARKERS[j], color=plots.PALETTE[(0, 5)[j]], label=label)
         ax.axvline(0, color=plots.INK, linewidth=1)
         ax.grid(axis="y", visible=False)
-    axes[0].set(xlabel=f"held-out loss, difference in nats\n(95 % over {over})", title="loss: SAGE wins on the left")
+        _about_zero(ax, linear)
+    axes[0].set(xlabel=f"held-out loss, difference in nats\n(95 % over {over}; linear up to the first ticks)",
+                title="loss: SAGE wins on the left")
     axes[1].set(xlabel="accuracy, difference in points", title="accuracy: on the right")
     axes[0].set_yticks(range(len(settings)), [f"{s.group.name}, lr × {s.factor:g}" for s in settings])
     axes[0].set_ylim(len(settings) - 0.5, -0.5)
+
+
+def _about_zero(ax: Any, linear: float) -> None:
+    """An axis that is linear within ±`linear` and logarithmic beyond: differences of all sizes are legible."""
+    widest = max(abs(x) for x in ax.get_xlim())
+    ax.set_xscale("symlog", linthresh=linear, linscale=0.9)
+    ticks = [linear * 10**i for i in range(max(1, int(np.ceil(np.log10(widest / linear)))))]
+    ax.set_xticks([-t for t in reversed(ticks)] + [0, *ticks],
+                  [f"−{t:g}" for t in reversed(ticks)] + ["0", *(f"{t:g}" for t in ticks)])
+    ax.minorticks_off()
 
 
 def headline(r: Results) -> Any:
