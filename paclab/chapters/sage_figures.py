@@ -282,7 +282,7 @@ def _about_zero(ax: Any, linear: float) -> None:
     ax.set_xscale("symlog", linthresh=linear, linscale=0.9)
     ticks = [linear * 10**i for i in range(max(1, int(np.ceil(np.log10(widest / linear)))))]
     ax.set_xticks([-t for t in reversed(ticks)] + [0, *ticks],
-                  [f"−{t:g}" for t in reversed(ticks)] + ["0", *(f"{t:g}" for t in ticks)])
+                  [f"−{t:g}" for t in reversed(ticks)] + ["0", *(f"{t:g}" for t in ticks)], fontsize=9)
     ax.minorticks_off()
 
 
