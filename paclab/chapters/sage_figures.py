@@ -217,7 +217,7 @@ def learning_rates(r: Results) -> Any:
     """Held-out loss against the learning rate with and without SAGE and with its controls, one panel a group."""
     import matplotlib.pyplot as plt
 
-    groups = [g for g in r.plan.groups() if len(r.plan.of(g)) > 1] or r.plan.groups()
+    groups = r.plan.searched()
     columns = min(len(groups), 2)
     lines = -(-len(groups) // columns)
     figure, axes = plt.subplots(lines, columns, figsize=(4.3 * columns + 3.0, 3.4 * lines), squeeze=False)

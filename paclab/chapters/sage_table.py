@@ -95,6 +95,10 @@ class Plan(NamedTuple):
         """Groups in order, once each."""
         return list(dict.fromkeys(s.group for s in self.settings()))
 
+    def searched(self) -> list[Group]:
+        """The groups that ran at several learning rates; all of them where none did."""
+        return [g for g in self.groups() if len(self.of(g)) > 1] or self.groups()
+
     def of(self, group: Group) -> list[Setting]:
         """The settings of one group, smallest learning rate first."""
         return sorted((s for s in self.settings() if s.group == group), key=lambda s: s.factor)
@@ -318,6 +322,10 @@ def best_table(r: Results) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
+def _identical(cells: list[Cell], others: list[Cell]) -> bool:
+    return all(np.array_equal(a.loss, b.loss) for a, b in zip(cells, others, strict=True))
+
+
 def count_table(r: Results) -> pd.DataFrame:
     """In how many settings SAGE helps, hurts, or makes no difference, by what it is compared with and measured by."""
     found: dict[str, list[tuple[list[Cell], list[Cell]]]] = {
@@ -327,7 +335,7 @@ def count_table(r: Results) -> pd.DataFrame:
         "linear decay, same lr (settings)": [(r.cells[s, SAGE], r.cells[s, DECAY]) for s in r.plan.decays()]}
     for name, kind in (("the fixed scale, each at its best lr (groups)", PLAIN),
                        ("linear decay, each at its best lr (groups)", DECAY)):
-        found[name] = [(r.cells[r.best(g, SAGE), SAGE], r.cells[r.best(g, kind), kind]) for g in r.plan.groups()
+        found[name] = [(r.cells[r.best(g, SAGE), SAGE], r.cells[r.best(g, kind), kind]) for g in r.plan.searched()
                        if any(r.has(s, kind) for s in r.plan.of(g))]
     found["its oracle twin, same lr (groups)"] = [(r.cells[s, SAGE], r.cells[s, ORACLE]) for s in r.plan.settings()
                                                   if r.has(s, ORACLE)]
@@ -338,7 +346,8 @@ def count_table(r: Results) -> pd.DataFrame:
             mean = [gap(a, b, measure).mean * (-1 if measure == "loss" else 1) for a, b in pairs]
             lines.append({"SAGE [our reading] against": name, "measured by": label, "compared": len(pairs),
                           **{word: said.count(word) for word in ("helps", "hurts", "no difference")},
-                          "better on average": sum(m > 0 for m in mean), "identical runs": sum(m == 0 for m in mean)})
+                          "better on average": sum(m > 0 for m in mean),
+                          "identical runs": sum(_identical(*pair) for pair in pairs)})
     return pd.DataFrame(lines)
 
 
