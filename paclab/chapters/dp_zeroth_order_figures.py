@@ -104,8 +104,10 @@ def by_directions(r: Results) -> Any:
                     ax.errorbar([row(k).k * 1.06**i for k in some], [scale * f.mean for f in found],
                                 yerr=[scale * f.shown for f in found], capsize=3,
                                 label=name + ", few steps" * short, **look)
+    values = sorted({row(key).k for key in _main(r)})
     for ax in axes:
         ax.set_xscale("log", base=2)
+        ax.set_xticks(values, [str(k) for k in values])
         ax.axhline(0, color=plots.INK, linewidth=0.8)
         ax.set_xlabel("directions K (lines: equal forward passes)")
     axes[0].set_ylabel("accuracy over zero-shot, points")
@@ -166,11 +168,27 @@ def bounds(table: pd.DataFrame) -> Any:
                     linestyle="none", color=plots.PALETTE[5], marker=plots.MARKERS[1], label="measured")
         if part["Lemma 4 at most"].notna().any():
             ax.plot(x, 1000 * part["Lemma 4 at most"], color="#777777", linestyle=":", label="Lemma 4, at most")
+            reach = part["predicted change"].abs(), part["measured change"].abs() + part["± measured"]
+            _linear_within(ax, 1000 * float(max(r.max() for r in reach)), 1000 * float(part["Lemma 4 at most"].max()))
         ax.axhline(0, color=plots.INK, linewidth=0.8)
         ax.set(title=name, xlabel="lr over the predicted best")
     axes[0, 0].set_ylabel("change of the loss, thousandths of a nat")
-    axes[0, min(1, len(names) - 1)].legend()
+    axes[0, min(1, len(names) - 1)].legend(loc="upper left")
     return figure
+
+
+def _linear_within(ax: Any, reach: float, top: float) -> None:
+    """Logarithmic beyond ±`reach`, rounded up to one digit, with room to `top`: a bound may lie far above the rest."""
+    from matplotlib import ticker
+
+    unit = 10.0 ** np.floor(np.log10(reach))
+    edge = float(np.ceil(reach / unit) * unit)
+    ax.set_yscale("symlog", linthresh=edge, linscale=1.5)
+    ax.set_ylim(-2.5 * edge, 40 * max(top, edge))
+    ax.set_yticks([-edge, -edge / 2, 0, edge / 2, edge, *(t for t in (10 * edge, 100 * edge) if t < 3 * top)])
+    ax.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+    ax.yaxis.set_minor_locator(ticker.NullLocator())
+    ax.text(0.98, 0.02, f"logarithmic beyond ±{edge:g}", transform=ax.transAxes, ha="right", fontsize=8)
 
 
 def heat(table: pd.DataFrame) -> Any:
