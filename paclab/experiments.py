@@ -13,21 +13,19 @@ import functools
 import hashlib
 import io
 import json
-import multiprocessing
 import os
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from paclab import finetune
+from paclab import finetune, processes
 from paclab.errors import InputError
 from paclab.files import sha256_file, sha256_json, write_atomic
 from paclab.finetune import Config
-from paclab.processes import leave_with_parent
 from paclab.releases import METHODS
 from paclab.reviews import PACKAGE as TEXT
 
@@ -186,9 +184,7 @@ def run_cells(configs: Iterable[Config], root: Path | str, *, record: bool = Fal
     if watch:
         watch(done, len(configs))
     if todo:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(jobs or workers(), len(todo)), mp_context=context,
-                                 initializer=leave_with_parent) as pool:
+        with processes.pool(min(jobs or workers(), len(todo)), preload=("paclab.finetune",)) as pool:
             futures = [pool.submit(_work, config, folder, record) for folder, config in todo.items()]
             for future in as_completed(futures):
                 future.result()

@@ -1,4 +1,4 @@
-"""Workers end with the process that started them, even when it is killed."""
+"""Workers end with the process that started them, even when it is killed, and see its environment."""
 
 import os
 import signal
@@ -6,7 +6,11 @@ import subprocess
 import sys
 import time
 
-PARENT = """
+import pytest
+
+from paclab import processes
+
+SPAWN = """
 import multiprocessing, os, time
 from concurrent.futures import ProcessPoolExecutor
 from paclab.processes import leave_with_parent
@@ -15,6 +19,16 @@ if __name__ == "__main__":
     pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=leave_with_parent)
     print(pool.submit(os.getpid).result(), flush=True)
     pool.submit(time.sleep, 600)
+    time.sleep(600)
+"""
+POOL = """
+import os, time
+from paclab.processes import pool
+
+if __name__ == "__main__":
+    workers = pool(1)
+    print(workers.submit(os.getpid).result(), workers.submit(os.getppid).result(), flush=True)
+    workers.submit(time.sleep, 600)
     time.sleep(600)
 """
 
@@ -28,16 +42,42 @@ def alive(pid: int) -> bool:
         return handle.read().rsplit(")", 1)[1].split()[0] != "Z"
 
 
-def test_a_killed_parent_takes_its_workers_along(tmp_path):
+@pytest.mark.parametrize("code", [SPAWN, POOL])
+def test_a_killed_parent_takes_its_workers_along(tmp_path, code):
     script = tmp_path / "parent.py"
-    script.write_text(PARENT)
+    script.write_text(code)
     parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
-    worker = int(parent.stdout.readline())
-    assert alive(worker)
+    started = [pid for pid in map(int, parent.stdout.readline().split()) if pid != parent.pid]
+    assert started and all(map(alive, started))
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
     end = time.monotonic() + 30
-    while alive(worker) and time.monotonic() < end:
+    while any(map(alive, started)) and time.monotonic() < end:
         time.sleep(0.05)
-    assert not alive(worker)
+    assert not any(map(alive, started))
+
+
+def test_every_pool_has_the_environment_of_its_own_time(monkeypatch):
+    for value in ("first", "second"):
+        monkeypatch.setenv("PACLAB_TEST_POOL", value)
+        with processes.pool(1) as pool:
+            assert pool.submit(os.getenv, "PACLAB_TEST_POOL").result() == value
+    monkeypatch.delenv("PACLAB_TEST_POOL")
+    with processes.pool(1) as pool:
+        assert pool.submit(os.getenv, "PACLAB_TEST_POOL").result() is None
+
+
+def test_workers_share_no_random_state():
+    with processes.pool(2) as pool:
+        found = list(pool.map(_draws, range(2)))
+    assert found[0][0] != found[1][0]  # two processes
+    assert found[0][1] != found[1][1]
+
+
+def _draws(_: int) -> tuple[int, tuple[float, float]]:
+    import random
+    import secrets
+
+    time.sleep(0.5)  # so that both workers take one
+    return os.getpid(), (random.random(), secrets.randbits(64))
