@@ -8,6 +8,7 @@ import pytest
 
 from paclab import sweep
 from paclab.chapters import dp_cliff as dc
+from paclab.chapters import dp_cliff_equal as side
 from paclab.chapters import dp_cliff_explorer as theory
 from paclab.chapters import dp_cliff_figures as figures
 from paclab.chapters import dp_cliff_tables as tables
@@ -99,7 +100,7 @@ def test_one_setting_for_all_is_the_widest_familys_at_epsilon_two(plan, results)
 def test_zpl_is_searched_by_as_many_trials_on_the_same_seeds(plan, results):
     trials = dc.zpl_search(plan)
     own = results.paczero["zpl-coin"][0].config.learning_rate()
-    assert np.allclose([c.lr / own for c in trials], np.geomspace(0.1, 10, 4), rtol=1e-5)
+    assert np.allclose([c.lr / own for c in trials], np.geomspace(0.1, 10, 5)[1:], rtol=1e-5)
     assert {(c.method, c.seed, c.dev, c.steps) for c in trials} == {("paczero-zpl", 1003, 300, 8)}
     best = min(trials, key=lambda c: abs(math.log10(c.lr / 1e-3))).lr
     assert [c.config.lr for c in results.zpl[dc.SEARCHED]] == [best, best] and best != own
@@ -294,3 +295,66 @@ def test_the_search_keeps_the_step_length_when_the_clip_varies(results):
         steps, clips = line["edge"].split(", ") if line["best"] else ("", "")
         wanted = "smallest" if line["step length"] == min(results.plan.rates) else "largest"
         assert steps == (f"step {wanted}" if line["best"] else "") and clips.startswith("clip " * bool(line["best"]))
+
+
+# ---------------------------------------------------------------- PACZero at equal forwards
+
+METHODS = ["paczero-zpl", "paczero-mi", "paczero-rr"]
+
+
+@pytest.fixture
+def equal(plan, results, monkeypatch):
+    monkeypatch.setattr(side, "run_cells", lambda configs, root, **_: [cell(c, 0.8) for c in configs])
+    return side.experiment(plan, METHODS, Path("."))
+
+
+def test_paczero_gets_as_many_forwards_trials_and_search_seeds_as_a_dp_row(plan):
+    trials = side.search(plan, METHODS)
+    theirs = dc.search(plan)
+    assert {dc.forwards(c) for c in trials} == {2 * 200 * 10}  # ten steps of 200 records, 32 batches of 64: 2 % off
+    groups = {}
+    for c in trials:
+        groups.setdefault((c.method, c.mi), set()).add(c.lr)
+    assert len(groups) == 1 + 2 * 2 and {len(found) for found in groups.values()} == {plan.trials} == {4}
+    assert {(c.seed, c.dev) for c in trials} == {(c.seed, c.dev) for c in theirs}
+    sweep.check(trials, side.PER, "dev_loss")
+
+
+def test_budgets_bound_a_guess_like_their_epsilon(plan):
+    for kind in side.kinds(plan, METHODS):
+        if kind.epsilon is None:
+            assert kind == side.Kind("paczero-zpl", None) and kind.nats is None
+        else:
+            bound = (math.exp(kind.epsilon) + 1e-5) / (1 + math.exp(kind.epsilon))
+            assert risk.success_from_mi(kind.nats) == pytest.approx(bound, abs=1e-6)
+
+
+def test_what_is_reported_ran_at_the_rate_that_its_own_search_picked(plan, equal):
+    for kind, cells in equal.cells.items():
+        tried = [c for c in side.search(plan, METHODS) if (c.method, c.mi) == (kind.method, kind.nats)]
+        best = min(tried, key=lambda c: abs(math.log10(c.lr / 1e-3))).lr  # the invented loss is best at 1e-3
+        assert [(c.config.seed, c.config.lr, c.config.test) for c in cells] == [(3, best, 60), (4, best, 60)]
+    assert (side.grid(equal)["best"] == "best").sum() == 5
+
+
+def test_tables_at_equal_forwards_pair_the_same_sentences(results, equal):
+    said = side.relations(results, equal).set_index("claim")
+    assert len(said) == 3 * 3 * 2  # three releases, three Gaussian families, two epsilons
+    mine, theirs = equal.cells[side.Kind("paczero-rr", 0.5)], results.cells[dc.SEARCHED, "aggzo-4", 0.5]
+    gap = np.mean([a.score.mean() - b.score.mean() for a, b in zip(mine, theirs, strict=True)])
+    assert said.loc["PACZero-RR is ahead of DP-AggZO, K = 4, ε = 0.5", "ours, points"] == pytest.approx(100 * gap)
+    shown = side.table(results, equal)
+    assert len(shown) == 3 * 2 + 1 + 5 and shown["trials"].nunique() == 1
+    assert side.compute_ratio(results, equal) == pytest.approx(shown["forwards"].max() / shown["forwards"].min())
+    third = tables.table_3(results, equal).set_index("method")
+    assert third.loc["PACZero-MI, T = 10: the DP rows' forwards", "trials"] == "4 per ε"
+    assert third.loc["PACZero-ZPL, coin, T = 10: the DP rows' forwards", ["ε = 0.5", "ε = 2"]].nunique() == 1
+    assert "PACZero-MI" in side.left_out(["paczero-zpl"]) and side.left_out(METHODS) == ""
+
+
+def test_the_figure_at_equal_forwards_draws(results, equal):
+    import matplotlib.pyplot as plt
+
+    figure = figures.equal(results, equal)
+    assert len(figure.axes[0].get_legend_handles_labels()[0]) == 3 + 2 + 1
+    plt.close(figure)

@@ -70,11 +70,13 @@ def test_what_is_left_out_is_said():
 
 def test_the_table_pairs_a_row_with_its_twin():
     r = made()
-    shown = table.table(r, 0.1).set_index("row")
+    seconds = {kind: 0.1 * kind[1] for kind in table.kinds(r)} | {("embedded", 16): 1.0}
+    shown = table.table(r, seconds).set_index("row")
     cost = np.mean([b.score.mean() - a.score.mean() for a, b in zip(r.cells["2-16"], r.cells["none-16"], strict=True)])
     assert shown.loc["DP-AggZO, K = 16, ε = 2", "noise took, points"] == pytest.approx(100 * cost)
     assert shown["noise took, points"].notna().sum() == 4  # none-64's twin row 2-64, and 2-1, 2-16, 6-16
-    assert shown.loc["DPZero, ε = 2", "probe seconds"] == pytest.approx(32.0)
+    assert shown.loc["DPZero, ε = 2", "seconds of one core"] == pytest.approx(32.0)
+    assert shown.loc["DP-AggZO, K = 16, ε = 2", "seconds of one core"] == pytest.approx(20.0)  # 20 steps of its own K
 
 
 def test_the_recorded_run_is_private_and_has_many_directions():
@@ -280,7 +282,8 @@ def test_figures_draw():
     heat["clip"], heat["lr"] = [1, 1, 2, 2], [1, 2, 1, 2]
     with plots.style():
         for figure in (figures.headline(r), figures.tails(steps[0], 1.0), figures.errors(errors, later),
-                       figures.by_directions(r), figures.compute(r, adam, 2.0, 0.1), figures.bounds(bounds),
+                       figures.by_directions(r), figures.bounds(bounds),
+                       figures.compute(r, adam, 2.0, dict.fromkeys(table.kinds(r), 0.1)),
                        figures.heat(heat), figures.explorer(steps, {2.0: 1.0}, 64, 4, 0.0, 2.0)):
             figure.canvas.draw()
             plt.close(figure)

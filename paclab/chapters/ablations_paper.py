@@ -67,15 +67,14 @@ def _range(r: Results) -> list[dict]:
 def beside_the_paper(ours: pd.DataFrame, profile: str) -> pd.DataFrame:
     """Every row of the paper's ablation tables with ours and the status, failing rows first."""
     published = tables.load_published("paczero")
-    compared = rows.beside(ours, published[published["table"].isin(TABLES)], profile, ELSEWHERE)
-    return compared.rename(columns={"published": "published (empty: paper text unavailable)"})
+    return rows.beside(ours, published[published["table"].isin(TABLES)], profile, ELSEWHERE)
 
 
 def summary(compared: pd.DataFrame) -> pd.DataFrame:
     """One line a table: rows, how many have a published number, how many we ran, and their statuses."""
     lines = []
     for name, part in compared.groupby("table", sort=False):
-        known = part["published (empty: paper text unavailable)"].notna()
+        known = pd.to_numeric(part["published"], errors="coerce").notna()
         lines.append({"table": name, "numbers": len(part), "published number known": int(known.sum()),
                       "run here": int(part["ours"].notna().sum()),
                       "statuses": "; ".join(sorted(set(part["status"].str.partition(" (")[0])))})

@@ -23,6 +23,7 @@ from paclab.chapters.rows import Interval, Recipe, Reference
 from paclab.errors import InputError
 from paclab.experiments import Cell, run_cells
 from paclab.finetune import Config
+from paclab.privacy import risk
 from paclab.releases import METHODS
 from paclab.releases import dp as dp_release
 from paclab.sweep import Tuned, tune
@@ -30,6 +31,7 @@ from paclab.sweep import Tuned, tune
 AS_PUBLISHED, SEARCHED = "one setting for all", "searched per ε"
 HOWS = (AS_PUBLISHED, SEARCHED)
 REFERENCE = 2.0  # the epsilon whose setting is reused
+DELTA = 1e-5
 SEARCH_SEED = 1000  # search seeds start here: none of them is reported
 PER = ("method", "k", "epsilon")
 ZPL = "zpl-coin"  # the row that the paper holds against DP
@@ -102,7 +104,7 @@ class Plan(NamedTuple):
 
 
 def plan_of(*, epsilons, directions, laplace, probes, rates, clips, seeds, search_seeds, search_dev, metric, paczero,
-            paczero_steps, zpl_trials, pool, held_out, dev, model, seed) -> Plan:
+            paczero_steps, zpl_trials, pool, held_out, dev, model, seed, **_) -> Plan:
     """The plan that the chapter's parameters ask for; raises InputError for one that cannot show a cliff."""
     if len(set(epsilons)) != len(epsilons) or len(epsilons) < 2:
         raise InputError("epsilons", f"{epsilons} do not make a curve", "give two or more different values")
@@ -156,9 +158,22 @@ def chapter_13(plan: Plan) -> sentiment.Plan:
 def zpl_search(plan: Plan) -> list[Config]:
     """Trials of ZPL: learning rates evenly spaced in the logarithm about the package's, as far as the families' go."""
     base = sentiment.config(chapter_13(plan), plan.seeds[0], "ft", ZPL)
-    widest = max(max(plan.rates), 1 / min(plan.rates))
-    return [dataclasses.replace(base, lr=base.learning_rate() * float(f"{factor:.6g}"), dev=plan.search_dev, seed=s)
-            for factor in np.geomspace(1 / widest, widest, plan.zpl_trials) for s in plan.search_seeds]
+    return [dataclasses.replace(base, lr=base.learning_rate() * factor, dev=plan.search_dev, seed=s)
+            for factor in lr_factors(plan.rates, plan.zpl_trials) for s in plan.search_seeds]
+
+
+def lr_factors(rates: list[float], trials: int) -> list[float]:
+    """Learning rates of a method without a clip, of the package's: evenly spaced in the logarithm, 1 among them.
+
+    They reach as far from 1 as the families' step lengths do; where `trials` is even the smallest one is left out.
+    """
+    widest = max(max(rates), 1 / min(rates))
+    return [float(f"{factor:.6g}") for factor in np.geomspace(1 / widest, widest, trials + 1 - trials % 2)[-trials:]]
+
+
+def matched(epsilon: float) -> float:
+    """Nats with the same bound on a membership guess as (epsilon, 1e-5)-DP."""
+    return float(risk.mi_from_epsilon(epsilon, DELTA))
 
 
 class Results(NamedTuple):

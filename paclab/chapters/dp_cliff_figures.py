@@ -11,6 +11,7 @@ import pandas as pd
 from paclab.chapters import rows
 from paclab.chapters import sentiment_table as sentiment
 from paclab.chapters.dp_cliff import AS_PUBLISHED, HOWS, SEARCHED, ZPL, Family, Results, step_length, trials
+from paclab.chapters.dp_cliff_equal import NAMES, Equal
 from paclab.notebook import plots
 
 
@@ -51,6 +52,33 @@ def cliff(r: Results) -> Any:
         ax.set(xlabel="ε of the whole run (δ = 1e-5)", title=how)
     axes[0].set_ylabel(f"accuracy over zero-shot, points\n({over(r)})")
     axes[1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    return figure
+
+
+def equal(r: Results, side: Equal) -> Any:
+    """Accuracy over zero-shot against epsilon, every method searched alike at equal forwards; PACZero by its bound."""
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots(figsize=(8.6, 4.2))
+    families = [family for family in r.plan.families if family.key != "laplace"]
+    for i, family in enumerate(families):
+        _curve(ax, r, SEARCHED, family, i)
+    for j, method in enumerate(dict.fromkeys(kind.method for kind in side.cells if kind.epsilon)):
+        own = [kind for kind in side.cells if kind.method == method]
+        values = [side.gain(kind, r) for kind in own]
+        ax.errorbar([kind.epsilon * 1.03 ** (len(families) + j - 1) for kind in own], [100 * v.mean for v in values],
+                    yerr=[100 * v.shown for v in values], capsize=3, label=f"{NAMES[method]}, bound-matched nats",
+                    **plots.line(len(families) + j))
+    for kind in side.cells:
+        if kind.epsilon is None:
+            zpl = side.gain(kind, r)
+            ax.axhspan(100 * (zpl.mean - zpl.shown), 100 * (zpl.mean + zpl.shown), color=plots.PALETTE[7], alpha=0.25)
+            ax.axhline(100 * zpl.mean, color=plots.PALETTE[6], linestyle="--", label="PACZero-ZPL (0 nats)")
+    ax.axhline(0, color=plots.INK, linewidth=1)
+    _ticks(ax, r.plan.epsilons)
+    ax.set(xlabel="ε promised to a record (δ = 1e-5), or with the same bound on a guess of the half",
+           ylabel=f"accuracy over zero-shot, points\n({over(r)})")
+    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
     return figure
 
 

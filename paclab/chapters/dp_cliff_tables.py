@@ -13,15 +13,18 @@ from paclab.chapters import known_pool, rows
 from paclab.chapters import sentiment_table as sentiment
 from paclab.chapters.dp_cliff import (
     AS_PUBLISHED,
+    DELTA,
     HOWS,
     SEARCHED,
     ZPL,
     Plan,
     Results,
     forwards,
+    matched,
     signal_to_noise,
     trials,
 )
+from paclab.chapters.dp_cliff_equal import NAMES, Equal
 from paclab.chapters.rows import Interval
 from paclab.experiments import Cell
 from paclab.notebook import tables
@@ -31,7 +34,6 @@ from paclab.releases import dp as dp_release
 TABLE_3 = "Table 3 (DP cliff, SST-2 FT 1.3B)"
 RECORD = "one record, against every neighbour"
 HALF = "which half of a known pool"
-DELTA = 1e-5
 ZPL_SEARCHED = "searched (no clip)"
 GRID_NAMES = {"epsilon": "ε", "dev_loss": "dev loss", "dev_loss s.e.": "dev loss s.e.",
               "dev_loss before": "dev loss, untrained", "dev_score": "dev accuracy"}
@@ -46,15 +48,10 @@ def _accuracy(cells: list[Cell]) -> Interval:
     return rows.interval(c.score for c in cells)
 
 
-def matched(epsilon: float) -> float:
-    """Nats with the same bound on a membership guess as (epsilon, 1e-5)-DP."""
-    return float(risk.mi_from_epsilon(epsilon, DELTA))
-
-
-def table_3(r: Results) -> pd.DataFrame:
+def table_3(r: Results, side: Equal | None = None) -> pd.DataFrame:
     """The paper's layout: accuracy by method and epsilon, ± 95 %; a budget in nats stands under its matched epsilon.
 
-    A promise of 0 nats stands in every column, as in the paper.
+    A promise of 0 nats stands in every column, as in the paper. `side`: PACZero searched at the DP rows' forwards.
     """
     columns = [f"ε = {e:g}" for e in r.plan.epsilons]
     lines = []
@@ -75,6 +72,12 @@ def table_3(r: Results) -> pd.DataFrame:
         value = said(_accuracy(r.zpl[SEARCHED]))
         lines.append({"method": sentiment.ROWS[ZPL].name, "learning rate and clip": ZPL_SEARCHED,
                       "trials": f"{r.plan.zpl_trials} once"} | dict.fromkeys(columns, value))
+    for method in dict.fromkeys(kind.method for kind in side.cells) if side else ():
+        own = {kind.epsilon: said(_accuracy(cells)) for kind, cells in side.cells.items() if kind.method == method}
+        steps = next(cells for kind, cells in side.cells.items() if kind.method == method)[0].config.steps
+        lines.append({"method": f"{NAMES[method]}, T = {steps}: the DP rows' forwards",
+                      "learning rate and clip": ZPL_SEARCHED, "trials": _trials(r, SEARCHED if any(own) else "")} | {
+            f"ε = {e:g}": own.get(e, own.get(None, "-")) for e in r.plan.epsilons})
     zero = said(rows.interval(z.score for z in r.zero))
     lines.append({"method": f"zero-shot: {zero}", "learning rate and clip": "-", "trials": "-"} | dict.fromkeys(
         columns, "-"))

@@ -164,15 +164,20 @@ def forwards(config: Config) -> float:
     return 2.0 * config.k * config.steps * read
 
 
-def table(r: Results, seconds_per_probe: float) -> pd.DataFrame:
-    """The chapter's table; seconds are what the probes of a run take at the given speed of one core."""
+def kinds(r: Results) -> list[tuple[str, int]]:
+    """Every (model, K) among the rows, once."""
+    return sorted({(c[0].config.model, c[0].config.k) for c in r.cells.values()})
+
+
+def table(r: Results, seconds: dict[tuple[str, int], float]) -> pd.DataFrame:
+    """The chapter's table; `seconds` of one core that a step of (model, K) takes, measured."""
     lines = []
     for key, cells in r.cells.items():
         made, config = row(key), cells[0].config
         cost = r.noise_cost(key)
         lines.append({"row": made.name, "ε": made.epsilon or np.nan, "K": made.k, "steps": config.steps,
                       "forwards, thousand": forwards(config) / 1000,
-                      "probe seconds": config.steps * config.k * seconds_per_probe,
+                      "seconds of one core": config.steps * seconds[config.model, config.k],
                       "lr": config.learning_rate(), "clip": config.clip,
                       "noise of a value": cells[0].run["release"].get("noise_std", 0.0),
                       "clipped, %": 100 * np.mean([info["clipped"] for c in cells for info in c.infos]),

@@ -14,11 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from paclab import tasks
+from paclab import models, tasks
 from paclab.models import LanguageModel, trainable
 from paclab.releases.dp import clip_vectors
 from paclab.zo.directions import Directions
-from paclab.zo.probe import Weights, differences
+from paclab.zo.probe import Weights, all_differences, differences
+from paclab.zo.update import descend
 
 MU = 1e-3
 
@@ -36,15 +37,32 @@ def probe(model: LanguageModel, records: list[dict], count: int, key: int, watch
     return out
 
 
-def time_probe(model: LanguageModel, records: list[dict], key: int, repeats: int = 3) -> float:
-    """Seconds of one core that a probe of these records takes, the fastest of a few; differs by machine."""
+def time_steps(kinds: list[tuple[str, int]], records: list[dict], key: int) -> dict[tuple[str, int], float]:
+    """`time_step` of every (model's name, K)."""
+    loaded = {name: models.load(name, "cpu") for name, _ in kinds}
+    return {(name, k): time_step(loaded[name], records, key, k) for name, k in kinds}
+
+
+def time_step(model: LanguageModel, records: list[dict], key: int, k: int) -> float:
+    """Seconds of one core that a step of k directions on these records takes, as runs do it: probes, then the update.
+
+    The fastest of three, of one beyond 16 directions; differs by machine. The model is left as it was.
+    """
+    import torch
+
     weights = Weights(trainable(model.module))
     directions = Directions(key, tuple(weights.live))
-    losses, found = tasks.objective("sentiment", model, records).losses, []
-    for t in range(repeats):
-        start = time.process_time()
-        differences(losses, weights, directions, t, 0, MU)
-        found.append(time.process_time() - start)
+    task, batch, found = tasks.objective("sentiment", model, records), np.arange(len(records)), []
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for t in range(3 if k <= 16 else 1):
+            start = time.process_time()
+            all_differences(task.losses, batch, weights, directions, t, k, MU)
+            descend(weights, directions, t, [1.0] * k, lr=0.0)
+            found.append(time.process_time() - start)
+    finally:
+        torch.set_num_threads(threads)
     return min(found)
 
 

@@ -120,7 +120,7 @@ def _loss(r: Results, key: str) -> Any:
     return interval(c.loss - z.loss for c, z in zip(r.cells[key], r.untrained(key), strict=True))
 
 
-def compute(r: Results, adam: pd.DataFrame, adam_seconds: float, seconds_per_probe: float) -> Any:
+def compute(r: Results, adam: pd.DataFrame, adam_seconds: float, seconds: dict[tuple[str, int], float]) -> Any:
     """Dev loss against forward passes over one record (left) and seconds of one core (right).
 
     Colour and marker say K, the line's style the promise: ten rows would run out of looks of their own.
@@ -139,7 +139,7 @@ def compute(r: Results, adam: pd.DataFrame, adam_seconds: float, seconds_per_pro
         loss = np.array([[m["dev_loss"] for m in c.metrics] for c in cells])
         loss = (loss - loss[:, :1]).mean(axis=0)
         read = forwards(config) / config.steps / 1000
-        for ax, unit in ((axes[0], read), (axes[1], config.k * seconds_per_probe)):
+        for ax, unit in ((axes[0], read), (axes[1], seconds[config.model, config.k])):
             ax.plot(unit * steps, loss, label=row(key).name, **look)
     pool = r.plan.pool / 1000
     adam = adam.groupby("forwards", as_index=False)["dev_loss"].mean()

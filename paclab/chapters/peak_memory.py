@@ -5,7 +5,6 @@ system add; its numbers are the same on every machine.
 """
 
 import copy
-import math
 import weakref
 from typing import Any
 
@@ -18,17 +17,12 @@ from torch.utils._pytree import tree_leaves
 from paclab import tasks
 from paclab.chapters.zeroth_order_model import differentiable
 from paclab.models import LanguageModel, trainable
-from paclab.notebook import plots
+from paclab.notebook import plots, tables
 from paclab.zo.directions import Directions
 from paclab.zo.probe import Weights, differences
 
 MIB = float(1 << 20)
 MU = 1e-3
-
-# Peak memory of DP fine-tuning, GiB, one GPU: Bao et al., USENIX Security 2025, tables 3 and 5.
-PUBLISHED_MEMORY = (("RoBERTa-large SST-2", 10.73, 2.81), ("OPT-1.3B SST-2", 31.25, 4.13),
-                    ("OPT-1.3B SQuAD", 35.4, 7.03), ("OPT-6.7B SST-2", None, 15.24),
-                    ("OPT-6.7B SQuAD", None, 18.81))
 
 
 class LiveBytes(TorchDispatchMode):
@@ -132,8 +126,10 @@ def memory_figure(table: pd.DataFrame, published: pd.DataFrame) -> Any:
 
 
 def published_memory() -> pd.DataFrame:
-    """The papers' peak memory: DP-AdamW (backpropagation) against zeroth order, GiB."""
-    rows = [{"model and task": name, "backpropagation, GiB": adam if adam else math.nan,
-             "zeroth order, GiB": zo, "ratio": adam / zo if adam else math.nan}
-            for name, adam, zo in PUBLISHED_MEMORY]
-    return pd.DataFrame(rows)
+    """Bao et al.'s peaks, GiB (tables 3 and 5): DP-AdamW (backpropagation; empty: printed as OOM) and zeroth order."""
+    both = tables.load_published("dp-aggzo")
+    both = both[both["unit"] == "peak memory, GiB"].pivot(index="column", columns="row", values="value")
+    both = both.loc[sorted(both.index, key=lambda name: (not name.startswith("RoBERTa"), name))]
+    adam, zo = both["DP-AdamW"].to_numpy(), both["DPZO and AggZO"].to_numpy()
+    return pd.DataFrame({"model and task": both.index.str.replace("RoBERTa", "RoBERTa-large"),
+                         "backpropagation, GiB": adam, "zeroth order, GiB": zo, "ratio": adam / zo})

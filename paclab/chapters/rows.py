@@ -225,7 +225,7 @@ class Relation(NamedTuple):
 
 
 def beside(ours: pd.DataFrame, published: pd.DataFrame, profile: str, why: Mapping[str, str]) -> pd.DataFrame:
-    """Published rows with ours and the status, failing rows first; the paper's value is `published`.
+    """Published rows with ours and the status, failing rows first; `published` says why where the paper has no value.
 
     why: a piece of a row's or column's name -> why rows that hold it were not run.
     """
@@ -234,5 +234,8 @@ def beside(ours: pd.DataFrame, published: pd.DataFrame, profile: str, why: Mappi
     for mark, reason in why.items():
         hit = (compared["status"] == "not run") & name.str.contains(mark, regex=False)
         compared.loc[hit, "status"] = f"not run ({reason})"
+    blank = compared["value"].isna()
+    printed = compared["note"].where(compared["note"].str.startswith("printed as"), tables.UNAVAILABLE)
+    compared["value"] = compared["value"].astype(object).mask(blank, "n/a: " + printed)
     shown = compared.rename(columns={"value": "published", "half_width": "± published", "ours_half_width": "± ours"})
     return shown[["table", "row", "column", "published", "± published", "ours", "± ours", "seeds", "status"]]

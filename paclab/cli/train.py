@@ -84,11 +84,12 @@ def train_command(
     adjacency: Annotated[str, typer.Option(help="add-remove or replace-one")] = "add-remove",
     noise: Annotated[str, typer.Option(help="gaussian, or laplace for pure epsilon (dp-zo)")] = "gaussian",
     normaliser: Annotated[str, typer.Option(help="expected batch, or private (noisy count)")] = "expected",
-    rule: Annotated[str, typer.Option(help="plain, fixed (--factor), sage, sage-oracle (not private)")] = "plain",
-    gain: Annotated[str, typer.Option(help="wiener, linear or sqrt (sage)")] = "wiener",
-    tracking: Annotated[float | None, typer.Option(help="decay of the tracked energy (sage)")] = None,
-    warmup: Annotated[int | None, typer.Option(help="steps before the reference is frozen (sage)")] = None,
-    alpha_min: Annotated[float, typer.Option(help="smallest factor (sage)")] = _DEFAULTS["alpha_min"],
+    rule: Annotated[str, typer.Option(help="plain, fixed (--factor), sage (our reading of the abstract), sage-oracle "
+                                                    "(its twin that sees the signal: not private)")] = "plain",
+    gain: Annotated[str, typer.Option(help="wiener, linear or sqrt (sage, our reading)")] = "wiener",
+    tracking: Annotated[float | None, typer.Option(help="decay of the tracked energy (sage, our reading)")] = None,
+    warmup: Annotated[int | None, typer.Option(help="steps before the reference is frozen (sage, our reading)")] = None,
+    alpha_min: Annotated[float, typer.Option(help="smallest factor (sage, our reading)")] = _DEFAULTS["alpha_min"],
     factor: Annotated[float | None, typer.Option(help="the constant factor of --rule fixed")] = None,
     k: Annotated[int, typer.Option(help="directions, and released values, a step")] = 1,
     track: Annotated[str, typer.Option(help="ft (all weights) or lora (q and v)")] = "ft",
@@ -130,6 +131,8 @@ def train_command(
     typer.echo(f"device: {chosen.device} ({chosen.reason})")
     if study:
         typer.echo("study mode: reproducible, not private")
+    if rule.startswith("sage"):
+        typer.echo(f"rule: {rule}, our reading of the abstract of arXiv 2608.03277; its text was not available")
     if mi is not None and mi > math.log(candidates):
         typer.echo(f"paclab: note: --mi {mi:g} is more than the secret index holds, log {candidates} = "
                    f"{math.log(candidates):.3f} nats: the rest of it protects nothing and buys nothing", err=True)

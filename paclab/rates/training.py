@@ -111,7 +111,7 @@ def paczero_step(lr: float, gradient: float, smoothness: float, effective_rank: 
 
 
 def shrunk(step: Step, alpha: float) -> Step:
-    """The same step with lr alpha: descent scales with alpha, both risks with alpha^2 (SAGE's argument)."""
+    """The same step with lr alpha: descent scales with alpha, both risks with alpha^2 (SAGE, our reading)."""
     return Step(alpha * step.descent, alpha**2 * step.curvature, alpha**2 * step.noise)
 
 

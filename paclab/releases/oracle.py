@@ -1,4 +1,4 @@
-"""SAGE's oracle twin: the shrinkage factor is computed from the true signal. NOT PRIVATE, and it says so.
+"""SAGE's oracle twin [our reading]: the shrinkage factor is computed from the true signal. NOT PRIVATE, it says so.
 
 It bounds from above what any estimate of the signal's energy could win. It stands in this folder, not among the
 update rules, because it looks left of the door.

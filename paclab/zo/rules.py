@@ -1,4 +1,4 @@
-"""Update rules by name: the plain step, a fixed factor, SAGE, and SAGE's oracle twin.
+"""Update rules by name: the plain step, a fixed factor, SAGE [our reading], and its oracle twin.
 
     plain         theta <- theta - (lr / K) sum_k Y_k z_k
     fixed         the same with lr times `factor`: the control with the same mean shrinkage as a SAGE run
