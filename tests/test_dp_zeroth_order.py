@@ -81,9 +81,9 @@ def test_the_table_pairs_a_row_with_its_twin():
 
 def test_the_recorded_run_is_private_and_has_many_directions():
     r = made()
-    assert table.recorded(r) is r.cells["2-16"][0]
+    assert table.recorded(r) is r.cells["2-16"]
     few = made(PLAN._replace(keys=["none-64", "2-1", "2-4s"]))
-    assert table.recorded(few) is few.cells["2-4s"][0]
+    assert table.recorded(few) is few.cells["2-4s"]
     with pytest.raises(InputError, match="private row"):
         table.recorded(made(PLAN._replace(keys=["none-64"])))
 
@@ -190,8 +190,25 @@ def test_padded_records_are_left_out():
     padded = np.pad(delta, ((0, 0), (0, 3)), constant_values=np.nan)
     assert clip.clipping(padded, 2, 1.0) == clip.clipping(delta, 2, 1.0)
     assert clip.signal(padded, 2, 1.0, 1.0, 64) == clip.signal(delta, 2, 1.0, 1.0, 64)
-    table_ = clip.error_over_training(np.stack([padded] * 5), [1, 4], 1.0, 2)
-    assert list(table_["middle"].unique()) == [1.5, 3.5, 5.0]
+    table_ = clip.error_over_training([np.stack([padded] * 5)], [1, 4], 1.0, 2)
+    assert list(table_["middle"].unique()) == [1.5, 3.5, 5.0] and table_["± seeds"].isna().all()
+
+
+def test_clipping_errors_have_intervals_over_groups_and_over_seeds():
+    rng = np.random.default_rng(4)
+    delta = rng.standard_normal((64, 30)) * np.exp(rng.standard_normal(30))
+    found = clip.error_table(delta, [1, 8, 16], [1.0]).set_index("K")
+    assert found["groups"].to_dict() == {1: 64, 8: 8, 16: 4} and np.isnan(found.loc[16, "± groups"])
+    truth = clip.error_table(rng.standard_normal((20000, 30)) * np.std(delta, axis=0), [1], [1.0])
+    drawn = [clip.error_table(rng.standard_normal((64, 30)) * np.std(delta, axis=0), [1], [1.0]).iloc[0]
+             for _ in range(200)]
+    inside = [abs(d["relative error"] - truth["relative error"][0]) <= d["± groups"] for d in drawn]
+    assert 0.88 <= np.mean(inside) <= 0.995  # 95 % of them, but for the jackknife's error
+    steps = [rng.standard_normal((4, 4, 20)) for _ in range(3)]
+    both = clip.error_over_training(steps, [2], 1.0, 2)
+    each = [clip.error_over_training([s], [2], 1.0, 2)["relative error"] for s in steps]
+    assert np.allclose(both["relative error"], np.mean(each, axis=0))
+    assert both["± seeds"][0] == pytest.approx(4.302653 * np.std([e[0] for e in each], ddof=1) / math.sqrt(3))
 
 
 def test_a_shuffled_epoch_gives_more_away_than_poisson_batches():
@@ -273,7 +290,7 @@ def test_figures_draw():
     r, rng = made(), np.random.default_rng(4)
     steps = rng.standard_normal((3, 16, 60))
     errors = clip.error_table(steps[0], [1, 4, 16], [0.5, 1.0])
-    later = clip.error_over_training(steps, [1, 4, 16], 1.0, 1)
+    later = clip.error_over_training([steps], [1, 4, 16], 1.0, 1)
     adam = pd.DataFrame({"forwards": [0, 3, 6], "dev_loss": [0.6, 0.5, 0.4], "dev_score": [0.5, 0.6, 0.6]})
     bounds = pd.DataFrame({"method": ["a", "b"], "lr over the best": [1.0, 1.0], "predicted change": [-1e-3, -2e-3],
                            "measured change": [-1e-3, -1e-3], "± measured": [1e-4, 1e-4],

@@ -147,12 +147,12 @@ def results(plan: Plan, cells: list[Cell]) -> Results:
     return Results(plan, grouped, {model: [rows.zero_shot(c) for c in configs] for model, configs in first.items()})
 
 
-def recorded(r: Results) -> Cell:
-    """The private run whose recorded differences are shown: first seed of `2-16`, else of the most directions."""
+def recorded(r: Results) -> list[Cell]:
+    """The private runs whose recorded differences are shown, one a seed: `2-16`, else those of the most directions."""
     private = [key for key in r.cells if row(key).epsilon and not row(key).masked]
     if not private:
         raise InputError("rows", "lack a private row", "add 2-16")
-    return r.cells["2-16" if "2-16" in private else max(private, key=lambda key: row(key).k)][0]
+    return r.cells["2-16" if "2-16" in private else max(private, key=lambda key: row(key).k)]
 
 
 # ---------------------------------------------------------------- tables

@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from paclab import models, tasks
+from paclab.chapters import rows
 from paclab.models import LanguageModel, trainable
 from paclab.releases.dp import clip_vectors
 from paclab.zo.directions import Directions
@@ -119,44 +121,62 @@ def clipping(delta: np.ndarray, k: int, beta: float) -> tuple[float, float, floa
 
     error: mean over records of the clipped vectors less that of the unclipped ones; NaN records are left out.
     """
-    wrong = whole = share = 0.0
+    wrong, whole, share = clipping_of_groups(delta, k, beta)
+    return float(wrong.sum()), float(whole.sum()), float(share.mean())
+
+
+def clipping_of_groups(delta: np.ndarray, k: int, beta: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The three parts of `clipping` for every group of k directions, each [groups]."""
     delta = delta[:, np.isfinite(delta).all(axis=0)]
-    parts = groups(delta, k)
-    for part in parts:
+    found = []
+    for part in groups(delta, k):
         vectors = part / k
         clipped, over = clip_vectors(vectors, beta / math.sqrt(k))
         mean = vectors.mean(axis=1)
-        wrong += float(np.sum((clipped.mean(axis=1) - mean) ** 2))
-        whole += float(np.sum(mean**2))
-        share += over
-    return wrong, whole, share / len(parts)
+        found.append((np.sum((clipped.mean(axis=1) - mean) ** 2), np.sum(mean**2), over))
+    wrong, whole, share = np.array(found, dtype=np.float64).reshape(-1, 3).T
+    return wrong, whole, share
 
 
 def error_table(delta: np.ndarray, ks: list[int], betas: list[float]) -> pd.DataFrame:
     """Relative clipping error (root of summed squares, error over mean) and clipped share by K and beta_clip.
 
-    [our reading] of figure 3's "clipping error": of the batch's mean vector, in the direction of the update.
+    [our reading] of figure 3's "clipping error": of the batch's mean vector, in the direction of the update. The
+    half-width is over the groups of directions, by the jackknife; none with fewer than eight of them.
     """
     lines = []
     for beta in betas:
         for k in (k for k in ks if k <= len(delta)):
-            wrong, whole, share = clipping(delta, k, beta)
-            lines.append({"K": k, "beta_clip": beta, "clip": beta / math.sqrt(k), "relative error":
-                          math.sqrt(wrong / whole), "clipped, %": 100 * share, "groups": len(delta) // k})
+            wrong, whole, share = clipping_of_groups(delta, k, beta)
+            lines.append({"K": k, "beta_clip": beta, "clip": beta / math.sqrt(k),
+                          "relative error": math.sqrt(wrong.sum() / whole.sum()), "± groups": _jackknife(wrong, whole),
+                          "clipped, %": 100 * share.mean(), "groups": len(share)})
     return pd.DataFrame(lines)
 
 
-def error_over_training(statistic: np.ndarray, ks: list[int], beta: float, window: int) -> pd.DataFrame:
-    """Relative clipping error of a recorded run [T, K, n] in windows of steps, by K (groups within a step)."""
+def _jackknife(wrong: np.ndarray, whole: np.ndarray) -> float:
+    """95 % half-width of sqrt(sum wrong / sum whole) over its groups; NaN with fewer than eight."""
+    n = len(wrong)
+    if n < 8:
+        return math.nan
+    without = np.sqrt((wrong.sum() - wrong) / (whole.sum() - whole))
+    return float(stats.t.ppf(0.975, n - 1) * math.sqrt((n - 1) / n * np.sum((without - without.mean()) ** 2)))
+
+
+def error_over_training(runs: list[np.ndarray], ks: list[int], beta: float, window: int) -> pd.DataFrame:
+    """Relative clipping error of recorded runs, each [T, K, n], in windows of steps, by K (groups within a step).
+
+    Mean over the runs, one a seed, with Student's 95 % half-width.
+    """
     lines = []
-    for start in range(0, len(statistic), window):
-        steps = statistic[start:start + window]
-        for k in (k for k in ks if k <= statistic.shape[1]):
-            sums = np.array([clipping(step, k, beta) for step in steps])
-            lines.append({"steps": f"{start + 1} to {start + len(steps)}", "middle": start + (len(steps) + 1) / 2,
-                          "K": k, "beta_clip": beta,
-                          "relative error": math.sqrt(sums[:, 0].sum() / sums[:, 1].sum()),
-                          "clipped, %": 100 * sums[:, 2].mean()})
+    for start in range(0, len(runs[0]), window):
+        for k in (k for k in ks if k <= runs[0].shape[1]):
+            sums = np.array([[clipping(step, k, beta) for step in run[start:start + window]] for run in runs])
+            error = np.sqrt(sums[..., 0].sum(axis=1) / sums[..., 1].sum(axis=1))
+            steps = sums.shape[1]
+            lines.append({"steps": f"{start + 1} to {start + steps}", "middle": start + (steps + 1) / 2, "K": k,
+                          "beta_clip": beta, "relative error": error.mean(), "± seeds": rows.half_width(error),
+                          "clipped, %": 100 * sums[..., 2].mean(), "seeds": len(runs)})
     return pd.DataFrame(lines)
 
 

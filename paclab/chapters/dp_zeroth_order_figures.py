@@ -72,12 +72,14 @@ def errors(table: pd.DataFrame, training: pd.DataFrame) -> Any:
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.8, 3.9))
     for i, (beta, part) in enumerate(table.groupby("beta_clip")):
-        left.plot(part["K"], part["relative error"], label=f"√K c = {beta:.3g}", **plots.line(i))
+        left.errorbar(part["K"], part["relative error"], yerr=part["± groups"].fillna(0), capsize=3,
+                      label=f"√K c = {beta:.3g}", **plots.line(i))
     left.set(xscale="log", xlabel="directions K", ylabel="clipping error, relative", ylim=(0, None))
     left.set_xscale("log", base=2)
     left.legend()
     for i, (k, part) in enumerate(training.groupby("K")):
-        right.plot(part["middle"], part["relative error"], label=f"K = {k}", **plots.line(i))
+        right.errorbar(part["middle"], part["relative error"], yerr=part["± seeds"].fillna(0), capsize=3,
+                       label=f"K = {k}", **plots.line(i))
     right.set(xlabel=f"step (√K c = {training['beta_clip'].iloc[0]:.3g})", ylabel="clipping error, relative",
               ylim=(0, None))
     right.legend()

@@ -183,6 +183,7 @@ def step_table(model: LanguageModel, records: list[dict], delta: np.ndarray, key
                           "Lemma 4 at most": way.bound(lr).change if way.bound else math.nan,
                           "measured change": changes.mean(), "± measured": 1.96 * changes.std(ddof=1)
                           / math.sqrt(trials), "trials": trials})
+            lines[-1]["prediction inside ±"] = bool(abs(step.change - changes.mean()) <= lines[-1]["± measured"])
         if watch:
             watch(way.name)
     return pd.DataFrame(lines)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from paclab.chapters import rows
 from paclab.chapters.consensus_views import halves
 from paclab.errors import InputError
 from paclab.finetune import Config
@@ -122,8 +123,10 @@ def hardness(recorded: dict[tuple[str, str], list[np.ndarray]], candidates: int)
             "objective": SIGNALS[key].name, "track": track, "µ": SIGNALS[key].mu,
             "directions": sum(len(a) for a in arrays), "N": arrays[0].shape[1],
             "records moved, %": 100 * np.mean([moved_share(a) for a in arrays]), "tau": np.sqrt(tau2),
+            "tau ± seeds": rows.half_width(np.sqrt(tau_squared(a)) for a in arrays),
             "signal per record": per_record, "tau at N = 1000": tau_at(per_record, 1000),
             "records for tau = 2.9": records_for(per_record, 2.9), "f, untied": np.mean([p.agreed for p in parts]),
+            "f ± seeds": rows.half_width(p.agreed for p in parts),
             "f by the law": law, "agreed by a tie's coin": np.mean([p.by_coin for p in parts]),
             "all tied": np.mean([p.tied for p in parts])})
     return pd.DataFrame(lines)

@@ -168,9 +168,14 @@ def interval(per_record: Iterable[np.ndarray]) -> Interval:
     arrays = [np.asarray(a, dtype=np.float64) for a in per_record]
     means = np.array([a.mean() for a in arrays])
     sentences = 1.96 * float(np.sqrt(np.mean([a.var(ddof=1) / len(a) for a in arrays])))
-    n = len(means)
-    seeds = float(stats.t.ppf(0.975, n - 1) * means.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
-    return Interval(float(means.mean()), seeds, sentences)
+    return Interval(float(means.mean()), half_width(means), sentences)
+
+
+def half_width(values: Iterable[float]) -> float:
+    """Student's 95 % half-width of the mean of one value a seed; NaN with one seed."""
+    found = np.asarray(list(values), dtype=np.float64)
+    n = len(found)
+    return float(stats.t.ppf(0.975, n - 1) * found.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
 
 
 def gain(cells: Sequence[Cell], zero: Sequence[Reference]) -> Interval:

@@ -53,7 +53,7 @@ class Plan(NamedTuple):
     """What a profile runs.
 
     The first model and base run at every epsilon and rate where K is wide. All else runs at the usual rate and the
-    paper's promises: the other K, the other models at every K, and the other bases at the last wide K.
+    paper's promises: the other K, the other models at every K, and the other bases at every wide K above 1.
     """
 
     models: list[str]
@@ -76,7 +76,7 @@ class Plan(NamedTuple):
         for model in self.models:
             for base in self.bases:
                 first = (model, base) == (self.models[0], self.bases[0])
-                for k in self.directions if base == self.bases[0] else self.wide[-1:]:
+                for k in self.directions if base == self.bases[0] else [k for k in self.wide if k > 1] or self.wide:
                     full = first and k in self.wide
                     found += [Setting(Group(model, base, k, epsilon), rate)
                               for epsilon in (self.epsilons if full else self.published())
