@@ -59,6 +59,11 @@ UNREADABLE = [
     (["report", "--status", "mach"], "--status: 'mach' is no status; did you mean 'match'?"),
     (["risk"], "--mi: needs exactly one of --mi and --epsilon; give --mi 0.33, say, or --epsilon 2"),
     (["risk", "--mi", "nan"], "--mi: must be zero or more, got nan; give a number from 0 up"),
+    (["calibrate", "--epsilon", "0", "--steps", "9"], "--epsilon: 0.0 is no promise; give a finite number above 0"),
+    (["calibrate", "--epsilon", "2", "--steps", "0"], "--steps: 0 is not positive; give a whole number of at least 1"),
+    (["calibrate", "--epsilon", "2", "--steps", "9", "--delta", "1"], "--delta: 1.0 is not in (0, 1); use 1e-5"),
+    (["calibrate", "--epsilon", "2", "--steps", "9", "--sampling", "0"], "--sampling: 0.0 is no Poisson rate"),
+    (["calibrate", "--epsilon", "2"], "--steps: is missing; give --steps NUMBER"),
     (["pretrain", "--out", "x", "--width", "wide"], "--width: 'wide' is not a whole number; give --width NUMBER"),
     (["train", "--out", "x", "--method", "paczero-rr", "--on-disagreement", "skip"],
      "--on-disagreement: paczero-rr answers a split vote with its own channel; "

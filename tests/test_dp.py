@@ -230,3 +230,14 @@ def test_the_least_promise_is_met_and_smaller_numbers_are_refused():
     for name, value in (("epsilon", 1e-300), ("sampling", 1e-300)):
         with pytest.raises(InputError, match=f"{name}: .* below what the accountants resolve"):
             dp.check(**{name: value})
+
+
+def test_calibrate_prints_the_published_root_and_what_pld_saves(capsys):
+    from paclab.cli import calibrate
+
+    calibrate.calibrate(2.0, 1000, 0.064, DELTA, "add-remove")
+    lines = capsys.readouterr().out.splitlines()
+    by = {line.split()[0]: float(line.split()[1]) for line in lines[1:4]}
+    assert by["rdp-published"] == pytest.approx(4.462, rel=1e-3) and by["pld"] < 4.167 <= by["rdp"]  # 4.167: PRV
+    saved = 100 * (1 - by["pld"] / by["rdp-published"])
+    assert "add-remove" in lines[0] and lines[4].startswith(f"pld saves {saved:.1f} %")

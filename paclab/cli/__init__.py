@@ -12,7 +12,8 @@ from paclab.errors import InputError
 
 GROUPS = {  # file -> its commands, in the order of the help page
     "train": ("train", "resume", "export", "verify"), "sweep": ("sweep",), "pretrain": ("pretrain",),
-    "book": ("list", "run", "lint", "report"), "risk": ("risk",), "rates": ("rates",), "ledger": ("ledger",)}
+    "book": ("list", "run", "lint", "report"), "risk": ("risk",), "calibrate": ("calibrate",),
+    "rates": ("rates",), "ledger": ("ledger",)}
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
