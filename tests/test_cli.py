@@ -50,7 +50,7 @@ UNREADABLE = [
     (["train", "--out", "x", "--zzz", "1"], "--zzz: paclab train has no such option; see `paclab train --help`"),
     (["verify", "x", "--jsn"], "--jsn: paclab verify has no such option; did you mean '--json'?"),
     (["trian"], "trian: paclab has no such command; did you mean 'train'?"),
-    (["zzz"], "zzz: paclab has no such command; choose one of: export, "),
+    (["zzz"], "zzz: paclab has no such command; choose one of: calibrate, export, "),
     (["rates", "idntify"], "idntify: paclab rates has no such command; did you mean 'identify'?"),
     (["resume", "a", "b"], "b: paclab resume does not know what this is for; see `paclab resume --help`"),
     (["run", "--jobs", "2.5"], "--jobs: '2.5' is not a whole number; give --jobs NUMBER: notebooks side by side"),

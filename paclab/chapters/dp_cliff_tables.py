@@ -271,7 +271,8 @@ def beside_the_paper(ours: pd.DataFrame, profile: str) -> pd.DataFrame:
     published = tables.load_published("paczero")
     here = (published["table"] == TABLE_3) | (published["table"] == "Appendix dpaggzo-parity")
     here |= published["row"] == "DP-AggZO K=64 tuned per eps"
-    return rows.beside(ours, published[here], profile, {"parity": "needs OPT-1.3B, the hub and a GPU"})
+    why = {"parity": "needs OPT-1.3B, the hub and a GPU", "T 2000": "twice the steps: not tried here"}
+    return rows.beside(ours, published[here], profile, why)
 
 
 def relations(r: Results) -> pd.DataFrame:

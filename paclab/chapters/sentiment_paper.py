@@ -12,7 +12,8 @@ from paclab.notebook import tables
 
 COLUMN = "SST-2 1.3B"
 OTHER = "0.9 M model, rotten tomatoes, {steps} steps: not OPT-1.3B on SST-2"
-ELSEWHERE = {"6.7B": "needs the hub and a GPU", "raw-mean": "one code comment, recipe unknown"}
+ELSEWHERE = {"6.7B": "needs the hub and a GPU", "raw-mean": "one code comment, recipe unknown",
+             "tuned per eps": "chapter 21"}
 
 
 def our_rows(r: Results) -> pd.DataFrame:
