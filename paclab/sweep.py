@@ -76,15 +76,22 @@ class Tuned(NamedTuple):
     best: dict[tuple, Config]
     per: tuple[str, ...]
     metric: str
+    finalists: int = 0  # 0: one round
 
     def note(self) -> str:
         """What the choice rests on, in one line."""
-        return DECLARED.format(metric=self.metric)
+        rounds = (f" The best {self.finalists} of each group ran again on more seeds (column seeds); the winner is the "
+                  "best of these over all its seeds." if self.finalists else "")
+        return DECLARED.format(metric=self.metric) + rounds
 
 
 def tune(configs: Iterable[Config], root: Path | str, *, per: Sequence[str] = ("method",), metric: str = "dev_loss",
-         jobs: int | None = None, watch=None, unequal: bool = False) -> Tuned:
+         jobs: int | None = None, watch=None, unequal: bool = False, finalists: int = 0,
+         again: Sequence[int] = ()) -> Tuned:
     """Run every trial (cached, resumable, in processes) and pick the best per group by its mean over seeds.
+
+    With `finalists` there is a second round: so many of each group's trials, the best of the first round, run on the
+    seeds `again` too, and the best of them over all seeds wins. The winner of one noisy run a trial is often luck.
 
     Configs that differ only in their seed are one trial. `dev_loss` is the default since on 500 to 2,000 sentences
     accuracy moves in noisy jumps that the loss does not have. Ties go to the trial given first. Raises InputError
@@ -92,8 +99,29 @@ def tune(configs: Iterable[Config], root: Path | str, *, per: Sequence[str] = ("
     """
     configs, per = list(configs), tuple(per)
     check(configs, per, metric, unequal)
+    if finalists < 0 or bool(finalists) != bool(again):
+        raise InputError("finalists", f"{finalists} with {len(again)} further seeds", "give both, or neither")
+    if {c.seed for c in configs} & set(again) or len(set(again)) != len(again):
+        raise InputError("again", f"{list(again)} repeats a seed", "give seeds that the first round does not have")
     cells = run_cells([dataclasses.replace(c, test=1) for c in configs], root, jobs=jobs, watch=watch)
-    return pick(configs, cells, per, metric)
+    first = pick(configs, cells, per, metric)
+    if not finalists:
+        return first
+    kept = best_trials(configs, cells, per, metric, finalists)
+    more = [dataclasses.replace(trial, seed=seed) for trial in kept for seed in again]
+    cells += run_cells([dataclasses.replace(c, test=1) for c in more], root, jobs=jobs, watch=watch)
+    return pick([*configs, *more], cells, per, metric, kept)._replace(finalists=finalists)
+
+
+def best_trials(configs: Sequence[Config], cells: Sequence[Cell], per: Sequence[str], metric: str,
+                most: int) -> list[Config]:
+    """Each group's `most` best trials by the mean over seeds, as Configs of seed 0; ties go to the first given."""
+    found: dict[Config, list[float]] = {}
+    for c, cell in zip(configs, cells, strict=True):
+        found.setdefault(_trial(c), []).append(METRICS[metric] * cell.metrics[-1].get(metric, np.nan))
+    means = {trial: float(np.mean(values)) for trial, values in found.items()}
+    return [trial for trials in _groups(found, per).values() for trial in
+            sorted(trials, key=lambda t: means[t] if np.isfinite(means[t]) else np.inf)[:most]]
 
 
 def check(configs: Sequence[Config], per: Sequence[str], metric: str, unequal: bool = False) -> None:
@@ -124,8 +152,12 @@ def check(configs: Sequence[Config], per: Sequence[str], metric: str, unequal: b
                          "the better searched one would look better", f"set trials = {counts[few]}, or unequal = true")
 
 
-def pick(configs: Sequence[Config], cells: Sequence[Cell], per: Sequence[str], metric: str) -> Tuned:
-    """The grid and its winners from finished cells, one per config in the same order."""
+def pick(configs: Sequence[Config], cells: Sequence[Cell], per: Sequence[str], metric: str,
+         among: Sequence[Config] | None = None) -> Tuned:
+    """The grid and its winners from finished cells, one per config in the same order.
+
+    among: the trials that may win, as Configs of seed 0; all of them by default.
+    """
     found: dict[Config, list[tuple[Config, dict]]] = {}
     for c, cell in zip(configs, cells, strict=True):
         start = {f"{name} before": cell.metrics[0].get(name, np.nan) for name in METRICS}
@@ -134,7 +166,8 @@ def pick(configs: Sequence[Config], cells: Sequence[Cell], per: Sequence[str], m
     rows, best = [], {}
     for group, trials in _groups(found, per).items():
         means = [METRICS[metric] * _mean(found[t], metric) for t in trials]
-        finite = [value if np.isfinite(value) else np.inf for value in means]
+        finite = [value if np.isfinite(value) and (among is None or t in among) else np.inf
+                  for t, value in zip(trials, means, strict=True)]
         winner = int(np.argmin(finite))
         if not np.isfinite(finite[winner]):
             raise InputError("lr", f"every trial of {_said(group)} ended without a finite {metric}",

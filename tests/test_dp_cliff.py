@@ -20,7 +20,8 @@ from paclab.privacy import dp, risk
 
 ASKED = {"epsilons": [2.0, 0.5], "directions": [4, 16], "laplace": [6.0], "probes": 32, "rates": [0.1, 1.0],
          "clips": [0.5, 2.0], "seeds": 2, "search_seeds": 1, "search_dev": 300, "metric": "dev_loss",
-         "paczero": ["zpl-coin"], "paczero_steps": 8, "zpl_trials": 4, "pool": 200, "held_out": 60, "dev": 40,
+         "paczero": ["zpl-coin"], "paczero_steps": 8, "zpl_trials": 4, "finalists": 0, "pool": 200, "held_out": 60,
+         "dev": 40,
          "model": "embedded", "seed": 3}
 TEST = 60
 
@@ -68,6 +69,9 @@ def test_every_family_costs_the_same_forwards_and_is_searched_equally(plan):
 
 
 def test_search_seeds_and_reported_seeds_never_meet(plan):
+    twice = plan._replace(finalists=2)
+    assert plan.final_seeds == [] and twice.final_seeds == [1004, 1005]
+    assert not {*twice.final_seeds} & {*twice.search_seeds, *twice.seeds}
     assert not set(plan.seeds) & set(plan.search_seeds)
     with pytest.raises(InputError, match="seed: reaches the search seeds"):
         dc.plan_of(**ASKED | {"seed": 999})

@@ -45,6 +45,40 @@ def test_the_winner_has_the_best_mean_over_seeds_not_the_best_run():
     assert "public by declaration" in by_score.note() and "dev_score" in by_score.note()
 
 
+def test_a_second_round_runs_the_best_on_more_seeds_and_forgets_a_lucky_run(monkeypatch):
+    """Trial 1e-3 is lucky on the first seed; over three seeds 1e-2 is better; 1e-1 was third and is not run again."""
+    losses = {(1e-4, 7): 0.9, (1e-3, 7): 0.1, (1e-2, 7): 0.3, (1e-1, 7): 0.4,
+              (1e-3, 8): 0.8, (1e-3, 9): 0.9, (1e-2, 8): 0.3, (1e-2, 9): 0.3}
+    asked = []
+
+    def run(configs, root, **_):
+        asked.append([(c.lr, c.seed) for c in configs])
+        return [cell(c, losses[c.lr, c.seed]) for c in configs]
+
+    monkeypatch.setattr(sweep, "run_cells", run)
+    configs = [replace(BASE, lr=lr, seed=7) for lr in (1e-4, 1e-3, 1e-2, 1e-1)]
+    once = sweep.tune(configs, ".")
+    assert once.best["mezo",].lr == 1e-3 and "ran again" not in once.note()
+    asked.clear()
+    tuned = sweep.tune(configs, ".", finalists=2, again=[8, 9])
+    assert asked[1] == [(1e-3, 8), (1e-3, 9), (1e-2, 8), (1e-2, 9)]
+    assert tuned.best["mezo",] == configs[2] and "best 2 of each group ran again" in tuned.note()
+    assert tuned.grid["seeds"].tolist() == [1, 3, 3, 1] and tuned.grid["best"].tolist() == ["", "", "best", ""]
+    assert tuned.grid["dev_loss"].tolist() == pytest.approx([0.9, 0.6, 0.3, 0.4])
+    losses[1e-2, 8] = losses[1e-2, 9] = 0.9  # now the third of the first round has the best mean, of one run
+    assert sweep.tune(configs, ".", finalists=2, again=[8, 9]).best["mezo",] == configs[1]
+
+
+@pytest.mark.parametrize("given, words", [
+    ({"finalists": 2}, "finalists: 2 with 0 further seeds"), ({"again": [8]}, "finalists: 0 with 1 further seeds"),
+    ({"finalists": -1, "again": [8]}, "finalists: -1"), ({"finalists": 1, "again": [0]}, "again: .* repeats a seed"),
+    ({"finalists": 1, "again": [8, 8]}, "again: .* repeats a seed"),
+])
+def test_a_second_round_that_makes_no_sense_is_refused(given, words):
+    with pytest.raises(InputError, match=words):
+        sweep.tune([BASE, replace(BASE, lr=1.0)], ".", **given)
+
+
 def test_every_group_has_its_own_winner_and_a_diverged_trial_never_wins():
     configs = [replace(BASE, method=m, lr=lr) for m in ("mezo", "sign") for lr in (1e-3, 1e-2)]
     cells = [cell(c, loss) for c, loss in zip(configs, [0.3, 0.2, float("nan"), 0.4], strict=True)]

@@ -66,6 +66,7 @@ class Plan(NamedTuple):
     paczero: list[str]  # rows of chapter 13
     paczero_steps: int
     zpl_trials: int = 0  # learning rates tried for ZPL; 0: the package's stands
+    finalists: int = 0  # trials of each group that run again on two more seeds before one is picked; 0: one round
     pool: int = 1000
     held_out: int | None = None
     dev: int = 2000
@@ -88,6 +89,12 @@ class Plan(NamedTuple):
         return len(self.rates) * len(self.clips)
 
     @property
+    def final_seeds(self) -> list[int]:
+        """Seeds of the second round, none of them reported."""
+        last = max(self.search_seeds)
+        return [last + 1, last + 2] if self.finalists else []
+
+    @property
     def reference(self) -> float:
         """The epsilon whose setting is reused everywhere: the one nearest to 2."""
         return min(self.epsilons, key=lambda e: abs(math.log(e / REFERENCE)))
@@ -104,7 +111,7 @@ class Plan(NamedTuple):
 
 
 def plan_of(*, epsilons, directions, laplace, probes, rates, clips, seeds, search_seeds, search_dev, metric, paczero,
-            paczero_steps, zpl_trials, pool, held_out, dev, model, seed, **_) -> Plan:
+            paczero_steps, zpl_trials, finalists, pool, held_out, dev, model, seed, **_) -> Plan:
     """The plan that the chapter's parameters ask for; raises InputError for one that cannot show a cliff."""
     if len(set(epsilons)) != len(epsilons) or len(epsilons) < 2:
         raise InputError("epsilons", f"{epsilons} do not make a curve", "give two or more different values")
@@ -122,7 +129,7 @@ def plan_of(*, epsilons, directions, laplace, probes, rates, clips, seeds, searc
         raise InputError("seed", f"reaches the search seeds from {SEARCH_SEED} on", "take a smaller one")
     return Plan(sorted(epsilons), list(directions), sorted(laplace), probes, rates, clips,
                 [seed + i for i in range(seeds)], [SEARCH_SEED + seed + i for i in range(search_seeds)], search_dev,
-                metric, list(paczero), paczero_steps, zpl_trials, pool, held_out or None, dev, model)
+                metric, list(paczero), paczero_steps, zpl_trials, finalists, pool, held_out or None, dev, model)
 
 
 def config(plan: Plan, family: Family, epsilon: float, recipe: Recipe, seed: int) -> Config:
@@ -240,14 +247,14 @@ def reported(plan: Plan, picked: dict[tuple[str, float], Recipe], reused: Recipe
 
 def experiment(plan: Plan, root: Path, jobs: int | None = None) -> Results:
     """Search, then run what is reported; every run is cached under `root` and an interrupted one goes on."""
-    tuned = tune(search(plan), root, per=PER, metric=plan.metric, jobs=jobs,
-                 watch=rows.watcher("search, on seeds that are not reported"))
+    tuned = tune(search(plan), root, per=PER, metric=plan.metric, jobs=jobs, finalists=plan.finalists,
+                 again=plan.final_seeds, watch=rows.watcher("search, on seeds that are not reported"))
     picked, reused = picks(plan, tuned)
     wanted = reported(plan, picked, reused)
     others = chapter_13(plan)
     beside = {(key, s): sentiment.config(others, s, "ft", key) for s, _, key in others.runs()}
-    zpl_tuned = tune(zpl_search(plan), root, per=("method",), metric=plan.metric, jobs=jobs,
-                     watch=rows.watcher("search for ZPL")) if plan.zpl_trials else None
+    zpl_tuned = tune(zpl_search(plan), root, per=("method",), metric=plan.metric, jobs=jobs, finalists=plan.finalists,
+                     again=plan.final_seeds, watch=rows.watcher("search for ZPL")) if plan.zpl_trials else None
     best = [_at(beside[ZPL, s], zpl_tuned) for s in plan.seeds]
     cells = run_cells([*beside.values(), *wanted.values(), *best], root, jobs=jobs, watch=rows.watcher("reported runs"))
     grouped: dict[tuple[str, str, float], list[Cell]] = {}

@@ -72,8 +72,8 @@ def search(plan: Plan, methods: list[str]) -> list[Config]:
 
 def experiment(plan: Plan, methods: list[str], root: Path, jobs: int | None = None) -> Equal:
     """Search, then run what is reported; every run is cached under `root` and an interrupted one goes on."""
-    tuned = tune(search(plan, methods), root, per=PER, metric=plan.metric, jobs=jobs,
-                 watch=rows.watcher("search for PACZero at equal forwards"))
+    tuned = tune(search(plan, methods), root, per=PER, metric=plan.metric, jobs=jobs, finalists=plan.finalists,
+                 again=plan.final_seeds, watch=rows.watcher("search for PACZero at equal forwards"))
     wanted = {(kind, s): dataclasses.replace(config(plan, kind, s), lr=tuned.best[kind.method, kind.nats].lr)
               for kind in kinds(plan, methods) for s in plan.seeds}
     cells = run_cells(wanted.values(), root, jobs=jobs, watch=rows.watcher("PACZero at equal forwards"))
