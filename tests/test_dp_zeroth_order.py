@@ -93,6 +93,7 @@ def test_no_number_is_called_a_match_and_every_row_says_why():
     assert {"eps 2 / DPZO", "eps 2 / AggZO K=16", "non-private / MeZO", "zero-shot / no training"} <= set(ours["row"])
     assert not ours["row"].str.contains("K=4").any()  # neither in the paper nor comparable: few steps
     shown = table.beside_the_paper(ours, "desk")
+    assert shown["published"].notna().all() and (shown["published"] == "n/a: printed as OOM").sum() == 8
     found = shown[shown["ours"].notna()]
     assert len(found) == len(ours) and found["status"].str.startswith("not comparable (").all()
     assert shown["status"].str.contains("backpropagation").sum() > 10

@@ -240,7 +240,7 @@ def beside(ours: pd.DataFrame, published: pd.DataFrame, profile: str, why: Mappi
         hit = (compared["status"] == "not run") & name.str.contains(mark, regex=False)
         compared.loc[hit, "status"] = f"not run ({reason})"
     blank = compared["value"].isna()
-    printed = compared["note"].where(compared["note"].str.startswith("printed as"), tables.UNAVAILABLE)
+    printed = compared["note"].where(compared["note"].str.startswith(tables.PRINTED), tables.UNAVAILABLE)
     compared["value"] = compared["value"].astype(object).mask(blank, "n/a: " + printed)
     shown = compared.rename(columns={"value": "published", "half_width": "± published", "ours_half_width": "± ours"})
     return shown[["table", "row", "column", "published", "± published", "ours", "± ours", "seeds", "status"]]

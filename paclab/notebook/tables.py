@@ -13,6 +13,7 @@ from paclab.notebook.book import find_root
 KEYS = ["paper", "table", "row", "column"]
 COLUMNS = [*KEYS, "value", "unit", "half_width", "tolerance", "note", "source"]
 UNAVAILABLE = "paper text unavailable"
+PRINTED = "printed as"  # begins the note of a cell where the paper prints a word, no number
 ORDER = ("differs", "close", "not run", "not comparable", "match")
 TEXT = [*KEYS, "unit", "note", "source"]
 
@@ -25,7 +26,7 @@ def papers(root: Path | None = None) -> list[str]:
 def load_published(paper: str, root: Path | None = None) -> pd.DataFrame:
     """Published numbers of one paper, tidy: one row per (table, row, column).
 
-    Columns: paper, table, row, column, value (empty = paper text unavailable), unit, half_width (the paper's
+    Columns: paper, table, row, column, value (empty: the note says why), unit, half_width (the paper's
     spread, if any), tolerance (what still counts as a match, in the same unit), note, source. A note that
     begins with "at most" marks an upper bound: any smaller number matches.
     """
