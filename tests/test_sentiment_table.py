@@ -244,3 +244,15 @@ def test_watch_says_what_is_left(capsys):
     watch(2, 2)
     said = capsys.readouterr().out
     assert "2 runs to do" in said and "2/2" in said
+
+
+
+def test_a_second_round_has_a_clock_of_its_own(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(shared.time, "monotonic", lambda: now[0])
+    watch = shared.watcher("search")
+    for at, done, total in ((0, 0, 2), (100, 2, 2), (100, 0, 10), (140, 4, 10)):
+        now[0] = float(at)
+        watch(done, total)
+    said = capsys.readouterr().out.splitlines()
+    assert said[2] == "search: 10 runs to do" and said[3].startswith("search: 4/10, 40 s so far, about 1 min left")

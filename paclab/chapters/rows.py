@@ -81,18 +81,20 @@ def dp_config(method: str, epsilon: float, *, k: int = 1, track: str = "ft", **s
 
 
 def watcher(label: str) -> Callable[[int, int], None]:
-    """`watch(done, total)` for `run_cells`: sparse lines with the time left."""
-    start, state = time.monotonic(), {"first": None, "said": -1.0}
+    """`watch(done, total)` for `run_cells`: sparse lines with the time left; a count that falls begins a new round."""
+    state = {"last": math.inf}
 
     def watch(done: int, total: int) -> None:
         now = time.monotonic()
-        if state["first"] is None:
-            state["first"] = done
+        if done < state["last"]:
+            state.update(first=done, start=now, said=-1.0)
             print(f"{label}: {done} of {total} runs are on disk already" if done else f"{label}: {total} runs to do")
         elif done == total or now - state["said"] > 30:
-            left = (now - start) / max(done - state["first"], 1) * (total - done)
-            print(f"{label}: {done}/{total}, {clock(now - start)} so far, about {clock(left)} left", flush=True)
+            spent = now - state["start"]
+            left = spent / max(done - state["first"], 1) * (total - done)
+            print(f"{label}: {done}/{total}, {clock(spent)} so far, about {clock(left)} left", flush=True)
             state["said"] = now
+        state["last"] = done
 
     return watch
 
