@@ -109,7 +109,7 @@ def grid(equal: Equal) -> pd.DataFrame:
     """Every trial of PACZero's search; `edge` names winners at an end of their rates."""
     frame = equal.tuned.grid
     frame = frame.assign(method=frame["method"].map(NAMES))
-    return frame[[c for c in ("method", "mi", "lr", "dev_loss", "dev_score", "best", "edge") if c in frame]].rename(
+    return frame[[c for c in ("method", "mi", "lr", "dev_loss", "dev_score", "seeds", "best", "edge") if c in frame]].rename(
         columns={"mi": "nats", "dev_loss": "dev loss", "dev_score": "dev accuracy"})
 
 
