@@ -109,8 +109,8 @@ def grid(equal: Equal) -> pd.DataFrame:
     """Every trial of PACZero's search; `edge` names winners at an end of their rates."""
     frame = equal.tuned.grid
     frame = frame.assign(method=frame["method"].map(NAMES))
-    return frame[[c for c in ("method", "mi", "lr", "dev_loss", "dev_score", "seeds", "best", "edge") if c in frame]].rename(
-        columns={"mi": "nats", "dev_loss": "dev loss", "dev_score": "dev accuracy"})
+    shown = [c for c in ("method", "mi", "lr", "dev_loss", "dev_score", "seeds", "best", "edge") if c in frame]
+    return frame[shown].rename(columns={"mi": "nats", "dev_loss": "dev loss", "dev_score": "dev accuracy"})
 
 
 def relations(r: Results, equal: Equal) -> pd.DataFrame:
