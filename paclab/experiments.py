@@ -34,6 +34,7 @@ NUMBERS = ("finetune", "tasks", "scoring", "masked", "shortcut", "threads", "pro
            "zo/update", "zo/train", "privacy/channels", "privacy/consensus", "privacy/posterior", "privacy/budget")
 RULE_NUMBERS = ("zo/rules", "zo/sage", "releases/oracle")  # for runs whose update rule is not the plain one
 
+SOURCES = {path: path.read_text() for path in Path(__file__).parent.rglob("*.py")}  # as imported, not as edited since
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "scipy", "dp-accounting")  # their arithmetic is ours
 
 
@@ -51,7 +52,7 @@ class Cell(NamedTuple):
 
 def _meaning(path: Path) -> str:
     """A source file's syntax tree without docstrings: what it does, not how it is told."""
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(SOURCES[path])
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(
@@ -67,7 +68,7 @@ def code_hash(method: str, rule: str = "plain") -> str:
     """SHA-256 of the code that decides the numbers of a method's runs."""
     root, state = Path(__file__).parent, hashlib.sha256()
     for pattern in (*NUMBERS, *METHODS[method].modules, *(RULE_NUMBERS if rule != "plain" else ())):
-        for path in sorted(root.glob(f"{pattern}.py")):
+        for path in sorted(p for p in SOURCES if p.match(f"{root}/{pattern}.py")):
             state.update(f"{path.relative_to(root)}\n{_meaning(path)}\n".encode())
     return state.hexdigest()
 
@@ -116,8 +117,17 @@ def load_cell(folder: Path) -> Cell:
     return Cell(config, run, loss, score, ledger_lines(paths), metrics, folder)
 
 
-def _work(config: Config, folder: Path, record: bool) -> Path:
-    """Run or resume one cell in a worker process."""
+def _work(config: Config, folder: Path, record: bool, code: str) -> Path:
+    """Run or resume one cell in a worker process, which must have read the same code as its parent."""
+    if code_hash(config.method, config.rule) != code:
+        raise InputError("code", "the package's sources changed while this process ran", "start it again")
+    try:
+        return _make(config, folder, record)
+    finally:
+        processes.release_memory()
+
+
+def _make(config: Config, folder: Path, record: bool) -> Path:
     import shutil
 
     import torch
@@ -173,25 +183,50 @@ def run_cells(configs: Iterable[Config], root: Path | str, *, record: bool = Fal
               watch=None) -> list[Cell]:
     """Run every cell that is not done yet, in worker processes of one thread each; results in the given order.
 
-    `watch(done, total)` is called after each cell. All configs must be in study mode.
+    `watch(done, total)` is called after each cell. All configs must be in study mode. A cell that fails raises its
+    InputError, with its settings named, after the others are done and kept.
     """
+    folders, failed = _run(configs, root, record, jobs, watch)
+    for folder, error in failed.items():
+        raise InputError(error.parameter, f"{error.problem} ({folder.name}; {len(failed)} of {len(folders)} runs "
+                         "failed, the others are kept)", error.fix)
+    return [load_cell(folder) for folder in folders]
+
+
+def run_trials(configs: Iterable[Config], root: Path | str, *, jobs: int | None = None,
+               watch=None) -> list[Cell | None]:
+    """As `run_cells`, for a search: None stands for a run that diverged until its losses were not finite."""
+    folders, failed = _run(configs, root, False, jobs, watch)
+    for error in failed.values():
+        if error.parameter != "loss":
+            raise error
+    return [None if folder in failed else load_cell(folder) for folder in folders]
+
+
+def _run(configs: Iterable[Config], root: Path | str, record: bool, jobs: int | None,
+         watch) -> tuple[list[Path], dict[Path, InputError]]:
+    """The folder of every config, and what stopped those that failed."""
     configs, root = [finetune.located(config) for config in configs], Path(root)
     if any(not config.study for config in configs):
         raise InputError("study", "a cached experiment reads private curves", "set study=True: a public pool only")
     folders = [root / cell_name(config, record) for config in configs]
     todo = {folder: config for folder, config in zip(folders, configs, strict=True) if not _finished(folder, config)}
-    done = len(configs) - len(todo)
+    done, failed = len(configs) - len(todo), {}
     if watch:
         watch(done, len(configs))
     if todo:
-        with processes.pool(min(jobs or workers(), len(todo)), preload=("paclab.finetune",)) as pool:
-            futures = [pool.submit(_work, config, folder, record) for folder, config in todo.items()]
+        with processes.pool(min(jobs or workers(), len(todo)), preload=("paclab.experiments",)) as pool:
+            futures = {pool.submit(_work, config, folder, record, code_hash(config.method, config.rule)): folder
+                       for folder, config in todo.items()}
             for future in as_completed(futures):
-                future.result()
+                try:
+                    future.result()
+                except InputError as error:
+                    failed[futures[future]] = error
                 done += 1
                 if watch:
                     watch(done, len(configs))
-    return [load_cell(folder) for folder in folders]
+    return folders, failed
 
 
 def _finished(folder: Path, config: Config) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from paclab.errors import InputError, nearest
-from paclab.experiments import Cell, run_cells
+from paclab.experiments import Cell, run_trials
 from paclab.finetune import Config
 
 METRICS = {"dev_loss": 1.0, "dev_score": -1.0}  # name -> sign that makes smaller better
@@ -103,22 +103,22 @@ def tune(configs: Iterable[Config], root: Path | str, *, per: Sequence[str] = ("
         raise InputError("finalists", f"{finalists} with {len(again)} further seeds", "give both, or neither")
     if {c.seed for c in configs} & set(again) or len(set(again)) != len(again):
         raise InputError("again", f"{list(again)} repeats a seed", "give seeds that the first round does not have")
-    cells = run_cells([dataclasses.replace(c, test=1) for c in configs], root, jobs=jobs, watch=watch)
+    cells = run_trials([dataclasses.replace(c, test=1) for c in configs], root, jobs=jobs, watch=watch)
     first = pick(configs, cells, per, metric)
     if not finalists:
         return first
     kept = best_trials(configs, cells, per, metric, finalists)
     more = [dataclasses.replace(trial, seed=seed) for trial in kept for seed in again]
-    cells += run_cells([dataclasses.replace(c, test=1) for c in more], root, jobs=jobs, watch=watch)
+    cells += run_trials([dataclasses.replace(c, test=1) for c in more], root, jobs=jobs, watch=watch)
     return pick([*configs, *more], cells, per, metric, kept)._replace(finalists=finalists)
 
 
-def best_trials(configs: Sequence[Config], cells: Sequence[Cell], per: Sequence[str], metric: str,
+def best_trials(configs: Sequence[Config], cells: Sequence[Cell | None], per: Sequence[str], metric: str,
                 most: int) -> list[Config]:
     """Each group's `most` best trials by the mean over seeds, as Configs of seed 0; ties go to the first given."""
     found: dict[Config, list[float]] = {}
     for c, cell in zip(configs, cells, strict=True):
-        found.setdefault(_trial(c), []).append(METRICS[metric] * cell.metrics[-1].get(metric, np.nan))
+        found.setdefault(_trial(c), []).append(_rank(_last(cell), metric))
     means = {trial: float(np.mean(values)) for trial, values in found.items()}
     return [trial for trials in _groups(found, per).values() for trial in
             sorted(trials, key=lambda t: means[t] if np.isfinite(means[t]) else np.inf)[:most]]
@@ -152,25 +152,26 @@ def check(configs: Sequence[Config], per: Sequence[str], metric: str, unequal: b
                          "the better searched one would look better", f"set trials = {counts[few]}, or unequal = true")
 
 
-def pick(configs: Sequence[Config], cells: Sequence[Cell], per: Sequence[str], metric: str,
+def pick(configs: Sequence[Config], cells: Sequence[Cell | None], per: Sequence[str], metric: str,
          among: Sequence[Config] | None = None) -> Tuned:
-    """The grid and its winners from finished cells, one per config in the same order.
+    """The grid and its winners from finished cells (None: diverged), one per config in the same order.
 
     among: the trials that may win, as Configs of seed 0; all of them by default.
     """
     found: dict[Config, list[tuple[Config, dict]]] = {}
     for c, cell in zip(configs, cells, strict=True):
-        start = {f"{name} before": cell.metrics[0].get(name, np.nan) for name in METRICS}
-        found.setdefault(_trial(c), []).append((c, cell.metrics[-1] | start))
+        start = {f"{name} before": cell.metrics[0].get(name, np.nan) for name in METRICS} if cell else {}
+        found.setdefault(_trial(c), []).append((c, _last(cell) | start))
     varied = [name for name in FIELDS if name not in (*per, "seed") and len({_value(t, name) for t in found}) > 1]
     rows, best = [], {}
     for group, trials in _groups(found, per).items():
-        means = [METRICS[metric] * _mean(found[t], metric) for t in trials]
+        means = [float(np.mean([_rank(line, metric) for _, line in found[t]])) for t in trials]
         finite = [value if np.isfinite(value) and (among is None or t in among) else np.inf
                   for t, value in zip(trials, means, strict=True)]
         winner = int(np.argmin(finite))
         if not np.isfinite(finite[winner]):
-            raise InputError("lr", f"every trial of {_said(group)} ended without a finite {metric}",
+            who = "finalist" if among else "trial"
+            raise InputError("lr", f"every {who} of {_said(group)} ended without a finite {metric}",
                              "add smaller learning rates")
         best[group] = found[trials[winner]][0][0]
         edges = _edges(trials, winner, varied)
@@ -183,6 +184,16 @@ def pick(configs: Sequence[Config], cells: Sequence[Cell], per: Sequence[str], m
             rows.append(row | {"seeds": len(found[trial]), "trials": len(trials), "best": "best" * (i == winner),
                                "edge": edges if i == winner else ""})
     return Tuned(pd.DataFrame(rows), best, tuple(per), metric)
+
+
+def _last(cell: Cell | None) -> dict:
+    return cell.metrics[-1] if cell else {}
+
+
+def _rank(line: dict, metric: str) -> float:
+    """What is minimised; NaN for a model that diverged, whose accuracy is that of one constant answer."""
+    finite = bool(line) and np.isfinite(line.get("dev_loss", 0.0))
+    return METRICS[metric] * line.get(metric, np.nan) if finite else np.nan
 
 
 def _trial(config: Config) -> Config:

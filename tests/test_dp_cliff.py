@@ -46,7 +46,7 @@ def cell(config, correct=0.6):
 @pytest.fixture
 def results(plan, monkeypatch):
     zero = rows.Reference(np.full(TEST, 0.69), np.arange(TEST) % 2.0, 0.5, np.arange(TEST) % 2, np.ones(TEST))
-    monkeypatch.setattr(sweep, "run_cells", lambda configs, root, **_: [cell(c) for c in configs])
+    monkeypatch.setattr(sweep, "run_trials", lambda configs, root, **_: [cell(c) for c in configs])
     monkeypatch.setattr(dc, "run_cells", lambda configs, root, **_: [cell(c) for c in configs])
     monkeypatch.setattr(rows, "zero_shot", lambda config: zero)
     return dc.experiment(plan, Path("."))
@@ -78,7 +78,8 @@ def test_search_seeds_and_reported_seeds_never_meet(plan):
 
 
 @pytest.mark.parametrize("change, words", [
-    ({"epsilons": [2.0]}, "epsilons: .* do not make a curve"), ({"rates": [1.0, 1.0]}, "rates: .* is no search"),
+    ({"epsilons": [2.0]}, "epsilons: .* do not make a curve"), ({"rates": [1.0]}, "rates: .* is no search"),
+    ({"rates": [1.0, 1.0]}, "rates: .* holds a value twice"), ({"clips": [0.5, 0.5]}, "clips: .* holds a value twice"),
     ({"paczero": ["mezo"]}, "paczero: lacks zpl-coin"), ({"directions": [64]}, "directions: K = 64 takes more"),
     ({"zpl_trials": 9}, "zpl_trials: 9 against 4 of every other method"),
 ])
@@ -116,8 +117,21 @@ def test_zpl_is_searched_by_as_many_trials_on_the_same_seeds(plan, results):
     assert tables.grid(results)["trials"].nunique() == 1
 
 
+def test_a_second_round_reaches_every_search(plan, results, monkeypatch):
+    """Of the methods with differential privacy, of ZPL, and of PACZero at equal forwards."""
+    asked = []
+    monkeypatch.setattr(sweep, "run_trials", lambda configs, root, **_: [asked.append(c) or cell(c) for c in configs])
+    monkeypatch.setattr(side, "run_cells", lambda configs, root, **_: [cell(c) for c in configs])
+    twice = plan._replace(finalists=1)
+    r = dc.experiment(twice, Path("."))
+    equal = side.experiment(twice, ["paczero-zpl", "paczero-mi"], Path("."))
+    for tuned in (r.tuned, r.zpl_tuned, equal.tuned):
+        assert tuned.finalists == 1 and (tuned.grid.loc[tuned.grid["best"] != "", "seeds"] == 3).all()
+    assert {c.seed for c in asked} == {*twice.search_seeds, *twice.final_seeds}
+
+
 def test_without_a_search_zpl_keeps_the_packages_rate(plan, monkeypatch):
-    monkeypatch.setattr(sweep, "run_cells", lambda configs, root, **_: [cell(c) for c in configs])
+    monkeypatch.setattr(sweep, "run_trials", lambda configs, root, **_: [cell(c) for c in configs])
     monkeypatch.setattr(dc, "run_cells", lambda configs, root, **_: [cell(c) for c in configs])
     monkeypatch.setattr(rows, "zero_shot", lambda config: rows.Reference(
         np.full(TEST, 0.69), np.arange(TEST) % 2.0, 0.5, np.arange(TEST) % 2, np.ones(TEST)))

@@ -212,6 +212,26 @@ def test_clipping_errors_have_intervals_over_groups_and_over_seeds():
     assert both["± seeds"][0] == pytest.approx(4.302653 * np.std([e[0] for e in each], ddof=1) / math.sqrt(3))
 
 
+def test_the_rows_of_a_seed_share_their_batches_and_count_once():
+    """Forty rows that repeat the same 41 sizes make 41 sizes: a mean one standard error off is nothing."""
+    config = PLAN.config(table.row("2-16"), 0)
+    sizes = np.array([64 + round(1.3 * 8 / 41**0.5 + (-1) ** i) for i in range(41)])
+    one = Cell(config, {}, np.zeros(1), np.zeros(1), [{"batch": int(b)} for b in sizes], [], Path("."))
+    off = abs(sizes.mean() - 64)
+    assert 4 * 8 / (40 * 41) ** 0.5 < off < 4 * 8 / 41**0.5
+    assert table.batches(table.Results(PLAN, {"2-16": [one] * 40}, {}))[0]
+    many = [one._replace(config=PLAN.config(table.row("2-16"), seed)) for seed in range(40)]
+    assert not table.batches(table.Results(PLAN, {"2-16": many}, {}))[0]
+
+
+def test_pure_noise_has_no_signal_over_a_run():
+    """A step's squared signal is unbiased, below zero as often as above: only their mean may be cut off at zero."""
+    steps = np.random.default_rng(5).standard_normal((400, 4, 50))
+    pooled = clip.signal_of_run(steps, 4, 1e6, 1.0, 10).signal
+    clamped = np.sqrt(np.mean([clip.signal(step, 4, 1e6, 1.0, 10).signal ** 2 for step in steps]))
+    assert pooled < 0.5 * clamped
+
+
 def test_a_shuffled_epoch_gives_more_away_than_poisson_batches():
     from paclab.privacy import dp
 
@@ -260,7 +280,7 @@ def test_measured_steps_follow_the_formula_on_a_bowl(bowl):
     along = float((gradient**2 * bowl.scale).sum() / norm**2)
     local = theory.Local(0.0, norm, along, float(bowl.scale.sum()), 0.0, float(np.sqrt(delta.var(axis=1).mean())),
                          float(np.sqrt((delta**2).mean(axis=0)).mean()))
-    ways = [theory.mezo(local), theory.aggzo(local, 16, 1e3, 0.01, 20.0), theory.zpl(local, 80, 16, 1)]
+    ways = [theory.mezo(local), theory.aggzo(local, 16, 1e3, 0.01, 20.0, 80), theory.zpl(local, 80, 16, 1)]
     found = theory.step_table(SimpleNamespace(module=None), [], delta, 7, ways, [0.5, 1.0], 400, 0)
     for way in ways[:2]:
         part = found[found["method"] == way.name]
@@ -292,7 +312,8 @@ def test_figures_draw():
     steps = rng.standard_normal((3, 16, 60))
     errors = clip.error_table(steps[0], [1, 4, 16], [0.5, 1.0])
     later = clip.error_over_training([steps], [1, 4, 16], 1.0, 1)
-    adam = pd.DataFrame({"forwards": [0, 3, 6], "dev_loss": [0.6, 0.5, 0.4], "dev_score": [0.5, 0.6, 0.6]})
+    adam = pd.DataFrame({"forwards": [0, 3, 6], "seconds": [0.0, 1.0, 2.0],
+                         "dev_loss": [0.6, 0.5, 0.4], "dev_score": [0.5, 0.6, 0.6]})
     bounds = pd.DataFrame({"method": ["a", "b"], "lr over the best": [1.0, 1.0], "predicted change": [-1e-3, -2e-3],
                            "measured change": [-1e-3, -1e-3], "± measured": [1e-4, 1e-4],
                            "Lemma 4 at most": [np.nan, 1e-3]})
@@ -301,7 +322,7 @@ def test_figures_draw():
     with plots.style():
         for figure in (figures.headline(r), figures.tails(steps[0], 1.0), figures.errors(errors, later),
                        figures.by_directions(r), figures.bounds(bounds),
-                       figures.compute(r, adam, 2.0, dict.fromkeys(table.kinds(r), 0.1)),
+                       figures.compute(r, adam, dict.fromkeys(table.kinds(r), 0.1)),
                        figures.heat(heat), figures.explorer(steps, {2.0: 1.0}, 64, 4, 0.0, 2.0)):
             figure.canvas.draw()
             plt.close(figure)

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from paclab import processes
+from paclab.errors import InputError
 
 SPAWN = """
 import multiprocessing, os, time
@@ -72,12 +73,24 @@ def test_workers_share_no_random_state():
     with processes.pool(2) as pool:
         found = list(pool.map(_draws, range(2)))
     assert found[0][0] != found[1][0]  # two processes
-    assert found[0][1] != found[1][1]
+    assert all(one != other for one, other in zip(found[0][1], found[1][1], strict=True))
 
 
-def _draws(_: int) -> tuple[int, tuple[float, float]]:
+def _draws(_: int) -> tuple[int, tuple[float, float, float]]:
     import random
     import secrets
 
+    import numpy as np
+
     time.sleep(0.5)  # so that both workers take one
-    return os.getpid(), (random.random(), secrets.randbits(64))
+    return os.getpid(), (random.random(), float(np.random.random()), secrets.randbits(64))  # noqa: NPY002
+
+
+def test_a_worker_with_other_sources_than_its_parent_does_nothing(tmp_path):
+    """The fork server read the package once; a cell must never be kept under the hash of code that did not make it."""
+    from paclab import experiments
+
+    config = experiments.Config(method="mezo", steps=2, study=True)
+    with pytest.raises(InputError, match=r"code: the package's sources changed.*start it again"):
+        experiments._work(config, tmp_path / "cell", False, "another hash")
+    assert not (tmp_path / "cell").exists()

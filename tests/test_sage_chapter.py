@@ -333,6 +333,22 @@ def test_rows_beside_the_paper(results):
     assert shown[shown["column"] == "SQuAD"]["status"].str.contains("chapter 15|6.7B|GPU").all()
 
 
+def test_a_release_at_several_k_has_one_row_beside_the_paper(results):
+    r, _ = results
+    geo, *_ = [s for s in TINY.settings() if s.group.base == "geodpzo-lc"]
+    many = [geo._replace(group=geo.group._replace(model="embedded", epsilon=2.0, k=k)) for k in (16, 64)]
+    plan = TINY._replace(models=["embedded"], bases=["dp-aggzo", "geodpzo-lc"], directions=[1, 16, 64], steps=[8, 6, 6],
+                         wide=[1, 16, 64], epsilons=[2.0])
+    cells = {(s, kind): r.cells.get((geo, kind), r.cells[geo, table.PLAIN])
+             for s in plan.settings() for kind in table.NAMES}
+    assert {s.group for s in many} <= {s.group for s in plan.settings()}
+    ours = table.our_rows(table.Results(plan, cells, {"embedded": r.zero["tiny"]}))
+    assert not ours.duplicated(["table", "row", "column"]).any()
+    one, = ours[ours["row"] == "eps 2 / GeoDPZO-lc"]["reason"]
+    assert one.endswith("K = 16")
+    table.beside_the_paper(ours, "desk")
+
+
 def test_figures_of_the_toys_say_whose_reading_it_is():
     bowl = toy.bowl_table([0.004, 0.06], range(2), steps=40)
     floors, steady = toy.floor_table([1, 16], [0.9], 200, 0), toy.steady_table([16], [0, 1.0], 3, 0)

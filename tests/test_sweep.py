@@ -55,7 +55,7 @@ def test_a_second_round_runs_the_best_on_more_seeds_and_forgets_a_lucky_run(monk
         asked.append([(c.lr, c.seed) for c in configs])
         return [cell(c, losses[c.lr, c.seed]) for c in configs]
 
-    monkeypatch.setattr(sweep, "run_cells", run)
+    monkeypatch.setattr(sweep, "run_trials", run)
     configs = [replace(BASE, lr=lr, seed=7) for lr in (1e-4, 1e-3, 1e-2, 1e-1)]
     once = sweep.tune(configs, ".")
     assert once.best["mezo",].lr == 1e-3 and "ran again" not in once.note()
@@ -87,6 +87,29 @@ def test_every_group_has_its_own_winner_and_a_diverged_trial_never_wins():
     assert tuned.grid["trials"].tolist() == [2] * 4 and len(tuned.grid) == 4
     with pytest.raises(InputError, match="lr: every trial of sign ended without a finite dev_loss"):
         sweep.pick(configs[2:3], cells[2:3], ("method",), "dev_loss")
+
+
+def test_a_diverged_model_does_not_win_by_the_accuracy_of_its_one_answer(monkeypatch):
+    """NaN weights answer every sentence alike, which may be right more often than a poor trial is."""
+    configs = [replace(BASE, lr=lr) for lr in (1e-3, 1e-2, 1e-1)]
+    cells = [cell(configs[0], 0.6, 0.50), cell(configs[1], float("nan"), 0.53), None]
+    monkeypatch.setattr(sweep, "run_trials", lambda asked, root, **_: [
+        cells[configs.index(replace(c, seed=0, test=configs[0].test))] for c in asked])
+    for rounds in ({}, {"finalists": 2, "again": [8]}):
+        tuned = sweep.tune(configs, ".", metric="dev_score", **rounds)
+        assert tuned.best == {("mezo",): configs[0]}
+    assert np.isnan(tuned.grid["dev_score"].iloc[2])  # it ended before its dev sentences
+
+
+def test_a_real_trial_that_blows_up_is_lost_and_the_search_goes_on(tmp_path, monkeypatch, tiny_model):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    base = replace(BASE, model=str(tiny_model), source=str(tiny_model / "films.csv"), steps=3, pool=16, dev=6)
+    tuned = sweep.tune([replace(base, lr=lr) for lr in (1e6, 1e-3)], tmp_path)
+    assert tuned.best["mezo",].lr == 1e-3 and not np.isfinite(tuned.grid["dev_loss"].iloc[0])
+    from paclab.experiments import run_cells
+
+    with pytest.raises(InputError, match=r"loss: .*sentiment-mezo.*1 of 1 runs failed"):
+        run_cells([replace(base, lr=1e6)], tmp_path)
 
 
 def test_default_learning_rates_are_shown_as_numbers_and_ties_go_to_the_first():

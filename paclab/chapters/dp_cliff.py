@@ -115,6 +115,9 @@ def plan_of(*, epsilons, directions, laplace, probes, rates, clips, seeds, searc
     """The plan that the chapter's parameters ask for; raises InputError for one that cannot show a cliff."""
     if len(set(epsilons)) != len(epsilons) or len(epsilons) < 2:
         raise InputError("epsilons", f"{epsilons} do not make a curve", "give two or more different values")
+    for name, values in (("rates", rates), ("clips", clips), ("directions", directions)):
+        if len(set(values)) != len(values):
+            raise InputError(name, f"{values} holds a value twice", "give each once")
     if len(set(rates)) < 2:
         raise InputError("rates", f"{rates} is no search", "give two or more different multiples")
     if ZPL not in paczero:

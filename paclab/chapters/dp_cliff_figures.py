@@ -83,7 +83,10 @@ def equal(r: Results, side: Equal) -> Any:
 
 
 def search(r: Results) -> Any:
-    """Every trial: the metric that picks against the step length; a panel a family, a line an epsilon (best clip)."""
+    """The metric that picks against the step length, at the best clip; a panel a family, a line an epsilon.
+
+    Where trials of a second round stand at a step length, the best of these: one run among means of three is luck.
+    """
     import matplotlib.pyplot as plt
 
     families = r.plan.families
@@ -93,7 +96,9 @@ def search(r: Results) -> Any:
         own = frame[(frame["method"] == family.method) & (frame["k"] == family.k)]
         for e in family.epsilons:
             i = r.plan.epsilons.index(e) if e in r.plan.epsilons else len(r.plan.epsilons)
-            line = own[own["epsilon"] == e].groupby("step length")[metric].agg("min" if metric == "dev_loss" else "max")
+            tried = own[own["epsilon"] == e]
+            tried = tried[tried["seeds"] == tried.groupby("step length")["seeds"].transform("max")]
+            line = tried.groupby("step length")[metric].agg("min" if metric == "dev_loss" else "max")
             ax.plot(line.index, line.to_numpy(), label=f"ε = {e:g}", **plots.line(i))
         if AS_PUBLISHED in family.hows:
             reused = ax.axvline(step_length(family, r.reused), color="#777777", linestyle=":")

@@ -36,7 +36,8 @@ RECORD = "one record, against every neighbour"
 HALF = "which half of a known pool"
 ZPL_SEARCHED = "searched (no clip)"
 GRID_NAMES = {"epsilon": "ε", "dev_loss": "dev loss", "dev_loss s.e.": "dev loss s.e.",
-              "dev_loss before": "dev loss, untrained", "dev_score": "dev accuracy"}
+              "dev_loss before": "dev loss, untrained", "dev_score": "dev accuracy",
+              "dev_score s.e.": "dev accuracy s.e."}
 
 
 def said(value: Interval) -> str:
@@ -123,7 +124,7 @@ def grid(r: Results) -> pd.DataFrame:
     names = {(f.method, f.k): f.name for f in r.plan.families}
     frame = trials(r)
     method = [names[m, k] for m, k in zip(frame["method"], frame["k"], strict=True)]
-    frame = frame.drop(columns=["method", "k", "steps", "noise", "dev_score s.e.", "dev_score before"], errors="ignore")
+    frame = frame.drop(columns=["method", "k", "steps", "noise", "dev_score before"], errors="ignore")
     frame = frame.rename(columns=GRID_NAMES)
     frame.insert(0, "method", method)
     return pd.concat([frame, _zpl_grid(r, frame.columns)], ignore_index=True) if r.zpl_tuned else frame

@@ -130,7 +130,7 @@ class Results(NamedTuple):
 
     def untrained(self, key: str) -> list[Reference]:
         """The untrained model that a row began with."""
-        return self.zero[self.cells[key][0].config.model]
+        return self.zero[MASKED if row(key).masked else self.plan.model]
 
     def noise_cost(self, key: str) -> Interval | None:
         """Accuracy that the noise took: the twin's minus the row's, same batches, directions and sentences."""
@@ -143,7 +143,7 @@ def results(plan: Plan, cells: list[Cell]) -> Results:
     grouped: dict[str, list[Cell]] = {}
     for (_, r), cell in zip([(s, r) for s in plan.seeds for r in plan.rows], cells, strict=True):
         grouped.setdefault(r.key, []).append(cell)
-    first = {some[0].config.model: [c.config for c in some] for some in grouped.values()}
+    first = {MASKED if row(key).masked else plan.model: [c.config for c in some] for key, some in grouped.items()}
     return Results(plan, grouped, {model: [rows.zero_shot(c) for c in configs] for model, configs in first.items()})
 
 
@@ -197,7 +197,9 @@ def spends(r: Results) -> tuple[bool, str]:
 
 def batches(r: Results) -> tuple[bool, str]:
     """Whether the batches' mean size is the expected one within four standard errors, and their range."""
-    sizes = np.array([info["batch"] for some in r.cells.values() for c in some for info in c.infos])
+    drawn = {(c.config.seed, t): info["batch"] for some in r.cells.values() for c in some
+             for t, info in enumerate(c.infos)}  # the rows of a seed share their batches
+    sizes = np.array(list(drawn.values()))
     expected = min(EXPECTED_BATCH, r.plan.pool)
     error = np.sqrt(expected / len(sizes))
     return bool(abs(sizes.mean() - expected) < 4 * error), (

@@ -203,6 +203,22 @@ def signal(delta: np.ndarray, k: int, beta: float, multiplier: float, batch: flo
 
     delta [K', n] with K' >= k; groups of k are pooled. noise = multiplier beta sqrt(k) / batch: published e_k times K.
     """
+    return _rooted(_powers(delta, k, beta, batch), multiplier * beta * math.sqrt(k) / batch)
+
+
+def signal_of_run(statistic: np.ndarray, k: int, beta: float, multiplier: float, batch: float) -> Signal:
+    """The same, pooled over the steps of a recorded run [T, K, n]."""
+    pooled = np.mean([_powers(step, k, beta, batch) for step in statistic], axis=0)
+    return _rooted(pooled, multiplier * beta * math.sqrt(k) / batch)
+
+
+def _rooted(powers: np.ndarray, noise: float) -> Signal:
+    square, lost, sampling, share = map(float, powers)
+    return Signal(math.sqrt(max(square, 0.0)), math.sqrt(lost), math.sqrt(sampling), noise, share)
+
+
+def _powers(delta: np.ndarray, k: int, beta: float, batch: float) -> np.ndarray:
+    """Squares of signal (unbiased, so it may be negative), of what the clip took and of sampling; share clipped."""
     delta = delta[:, np.isfinite(delta).all(axis=0)]
     kept, lost, spread, share = [], [], [], []
     for part in groups(delta, k):
@@ -212,18 +228,9 @@ def signal(delta: np.ndarray, k: int, beta: float, multiplier: float, batch: flo
         lost.append(part.mean(axis=1) - kept[-1])
         spread.append(np.mean(clipped**2, axis=1))
         share.append(over)
-    sampling = math.sqrt(float(np.mean(spread)) / batch)  # Poisson: every record's square, over the expected batch
-    bias = sampling**2 * batch / delta.shape[1]  # the mean of n records is itself noisy: taken off the signal
-    square = float(np.mean(np.square(kept))) - bias
-    return Signal(math.sqrt(max(square, 0.0)), float(np.sqrt(np.mean(np.square(lost)))), sampling,
-                  multiplier * beta * math.sqrt(k) / batch, float(np.mean(share)))
-
-
-def signal_of_run(statistic: np.ndarray, k: int, beta: float, multiplier: float, batch: float) -> Signal:
-    """The same, pooled over the steps of a recorded run [T, K, n]."""
-    found = np.array([signal(step, k, beta, multiplier, batch) for step in statistic])
-    squares = np.sqrt(np.mean(found[:, :4] ** 2, axis=0))
-    return Signal(*map(float, squares), float(found[:, 4].mean()))
+    sampling = float(np.mean(spread)) / batch  # Poisson: every record's square, over the expected batch
+    bias = float(np.mean(spread)) / delta.shape[1]  # the mean of n records is itself noisy: taken off the signal
+    return np.array([np.mean(np.square(kept)) - bias, np.mean(np.square(lost)), sampling, np.mean(share)])
 
 
 def shuffled_advantage(multiplier: float, steps: int, runs: int, seed: int) -> tuple[float, float]:

@@ -122,7 +122,7 @@ def _loss(r: Results, key: str) -> Any:
     return interval(c.loss - z.loss for c, z in zip(r.cells[key], r.untrained(key), strict=True))
 
 
-def compute(r: Results, adam: pd.DataFrame, adam_seconds: float, seconds: dict[tuple[str, int], float]) -> Any:
+def compute(r: Results, adam: pd.DataFrame, seconds: dict[tuple[str, int], float]) -> Any:
     """Dev loss against forward passes over one record (left) and seconds of one core (right).
 
     Colour and marker say K, the line's style the promise: ten rows would run out of looks of their own.
@@ -144,9 +144,9 @@ def compute(r: Results, adam: pd.DataFrame, adam_seconds: float, seconds: dict[t
         for ax, unit in ((axes[0], read), (axes[1], seconds[config.model, config.k])):
             ax.plot(unit * steps, loss, label=row(key).name, **look)
     pool = r.plan.pool / 1000
-    adam = adam.groupby("forwards", as_index=False)["dev_loss"].mean()
-    for ax, unit in ((axes[0], pool), (axes[1], adam_seconds / max(adam["forwards"].iloc[-1], 1))):
-        ax.plot(unit * adam["forwards"], adam["dev_loss"] - adam["dev_loss"].iloc[0], color=plots.INK,
+    adam = adam.groupby("forwards", as_index=False)[["dev_loss", "seconds"]].mean()
+    for ax, spent in ((axes[0], pool * adam["forwards"]), (axes[1], adam["seconds"])):
+        ax.plot(spent, adam["dev_loss"] - adam["dev_loss"].iloc[0], color=plots.INK,
                 linestyle="-", label="AdamW, not private")
         ax.axhline(0, color=plots.INK, linewidth=0.8)
     axes[0].set(xlabel="forward passes over a record, thousands\n(a backward pass counts as two)",

@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 
 from paclab import tasks
+from paclab.chapters import rows
 from paclab.chapters.zeroth_order_model import differentiable
 from paclab.models import LanguageModel, trainable
 from paclab.privacy import consensus
@@ -121,11 +122,11 @@ def _luck(local: Local, k: int) -> Callable[[np.ndarray, float], float]:
     return excess
 
 
-def aggzo(local: Local, k: int, clip: float, multiplier: float, batch: float) -> Way:
-    """DP-AggZO: a Poisson batch, clipped K-vectors, noise. Sampling counts as noise in both predictions."""
+def aggzo(local: Local, k: int, clip: float, multiplier: float, batch: float, records: int) -> Way:
+    """DP-AggZO: a Poisson batch of `records`, clipped K-vectors, noise. Its prediction counts sampling as noise."""
     noise = multiplier * clip * k / batch
     second = local.spread**2 + local.gradient**2  # mean square of a record's projected gradient
-    spread = math.hypot(noise, math.sqrt(second / batch))
+    spread = math.hypot(noise, math.sqrt(second / batch * (1 - min(1.0, batch / records))))
 
     def values(part: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         drawn = rng.random(part.shape[1]) < batch / part.shape[1]
@@ -163,7 +164,8 @@ def step_table(model: LanguageModel, records: list[dict], delta: np.ndarray, key
     """Predicted and measured change of the records' loss by one step, at multiples of the predicted best rate.
 
     Directions are those of the recorded probe, so a trial draws no new losses for its gradients; what lucky
-    directions explain along g (`control`, mean zero) is taken off each measured change.
+    directions explain along g (`control`, mean zero) is taken off each measured change. Trials beyond the recorded
+    directions use these again, so the interval is Student's over groups of directions.
     """
     weights = Weights(trainable(model.module))
     directions = Directions(key, tuple(weights.live))
@@ -177,12 +179,14 @@ def step_table(model: LanguageModel, records: list[dict], delta: np.ndarray, key
             lr = best * multiple
             changes = found[:, i] - np.array([way.control(_group(delta, way.k, t).mean(axis=1), lr)
                                               for t in range(trials)])
-            step = way.predict(lr)
+            groups = len(delta) // way.k
+            changes = np.array([changes[i::groups].mean() for i in range(min(groups, trials))])
+            step, half = way.predict(lr), rows.half_width(changes)
             lines.append({"method": way.name, "lr over the best": multiple, "lr": lr, "descent": step.descent,
                           "curvature": step.curvature, "noise": step.noise, "predicted change": step.change,
                           "Lemma 4 at most": way.bound(lr).change if way.bound else math.nan,
-                          "measured change": changes.mean(), "± measured": 1.96 * changes.std(ddof=1)
-                          / math.sqrt(trials), "trials": trials})
+                          "measured change": changes.mean(), "± measured": half, "trials": trials,
+                          "groups of directions": len(changes)})
             lines[-1]["prediction inside ±"] = bool(abs(step.change - changes.mean()) <= lines[-1]["± measured"])
         if watch:
             watch(way.name)

@@ -5,6 +5,7 @@ not know any release beyond the two non-private ones whose finished runs it is g
 """
 
 import math
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -128,28 +129,32 @@ def backpropagate(model: LanguageModel, pool: list[dict], dev: list[dict], steps
                   watch: Callable | None = None) -> pd.DataFrame:
     """AdamW on the whole pool (linear decay): dev loss and accuracy against forward-pass equivalents.
 
-    A step is counted as three forward passes over the pool: one forward, and a backward worth two.
+    A step is counted as three forward passes over the pool: one forward, and a backward worth two. `seconds` of all
+    cores are those of the steps alone, without loading and scoring.
     """
     loss = differentiable(model, pool)
     held_out = tasks.objective("sentiment", model, dev)
     optimiser = torch.optim.AdamW(model.module.parameters(), lr=lr, weight_decay=0.0)
-    rows = [_scored(held_out, 0)]
+    rows, seconds = [_scored(held_out, 0, 0.0)], 0.0
     for t in range(steps):
+        start = time.process_time()
         for group in optimiser.param_groups:
             group["lr"] = lr * (1 - t / steps)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
-        rows.append(_scored(held_out, BACKPROP_FORWARDS * (t + 1)))
+        seconds += time.process_time() - start
+        rows.append(_scored(held_out, BACKPROP_FORWARDS * (t + 1), seconds))
         if watch:
             watch(t + 1)
     model.module.requires_grad_(False)
     return pd.DataFrame(rows)
 
 
-def _scored(objective, forwards: int) -> dict:
+def _scored(objective, forwards: int, seconds: float) -> dict:
     outcome = objective.outcome()
-    return {"forwards": forwards, "dev_loss": float(outcome.loss.mean()), "dev_score": float(outcome.score.mean())}
+    return {"forwards": forwards, "seconds": seconds, "dev_loss": float(outcome.loss.mean()),
+            "dev_score": float(outcome.score.mean())}
 
 
 # ---------------------------------------------------------------- finished runs

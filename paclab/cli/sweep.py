@@ -100,7 +100,7 @@ def _print(tuned, folder: Path) -> None:
 
     typer.echo(formatted(tuned.grid).to_string(index=False))
     typer.echo(tuned.note())
-    counts = tuned.grid.groupby(list(tuned.per) or (lambda _: 0), sort=False)["trials"].first()
+    counts = tuned.grid.groupby(list(tuned.per) or (lambda _: 0), sort=False, dropna=False)["trials"].first()
     typer.echo(f"Trials per group: {', '.join(map(str, sorted(set(counts))))}. Tables: {folder}")
 
 
