@@ -64,6 +64,7 @@ class Config:
     gain: str = "wiener"
     tracking: float | None = None
     warmup: int | None = None
+    reference: str = "end"
     alpha_min: float = 0.1
     factor: float | None = None
     k: int = 1

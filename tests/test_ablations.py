@@ -315,6 +315,11 @@ def test_no_number_is_called_a_match(r, profile):
     here = shown[shown["ours"].notna()]
     assert len(here) == len(ours) and here["status"].str.startswith("not comparable").all()
     assert paper.summary(shown)["numbers"].sum() == len(shown)
+    recipes = shown[shown["table"] == paper.RECIPES].set_index(["row", "column"])
+    mine = r.of(next(v for v in r.variants("plateau", "ft") if v.base))[0].config
+    assert recipes.loc[("FT, SST-2 1.3B, ZPL", "T")][["published", "ours"]].tolist() == [1000, mine.steps]
+    assert recipes.loc[("FT, SST-2 1.3B, ZPL", "clip"), "ours"] == np.inf  # none
+    assert recipes.loc[("FT, SQuAD 1.3B, ZPL", "T"), "status"] == "not run (questions: chapter 15)"
     assert shown[shown["table"].str.contains("67b-ladder")]["status"].str.contains("6.7B").all()
 
 

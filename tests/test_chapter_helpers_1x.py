@@ -182,8 +182,11 @@ def test_two_point_slopes_equal_backpropagation_on_the_model(embedded):
     assert lab.restored_exactly(embedded, RECORDS, 2, 3)
     pair = lab.slices(embedded, RECORDS, np.array([-1e-3, 0.0, 1e-3]), 1, 3)
     assert pair[0, 1] == pytest.approx(pair[0].mean(), abs=1e-3)
-    memory = peak_memory.memory_table(embedded, RECORDS, 1).set_index("method")["on top, MiB"]
+    memory = peak_memory.memory_table(embedded, RECORDS, 1, ks=(4, 8)).set_index("method")["on top, MiB"]
     assert memory["two-point, in place"] < memory["two-point, kept copy"] < memory["backpropagation, AdamW"]
+    four, eight = (memory[f"two-point, kept copy, K = {k}"] for k in (4, 8))
+    size = sum(p.numel() * p.element_size() for p in embedded.module.parameters()) / peak_memory.MIB
+    assert eight - four == pytest.approx(4 * size, rel=0.05)  # every direction of a step is kept
     assert all(torch.equal(before[name], p) for name, p in embedded.module.named_parameters())
     assert all(p.grad is None and not p.requires_grad for p in embedded.module.parameters())
 

@@ -89,9 +89,19 @@ def test_the_recorded_run_is_private_and_has_many_directions():
 
 
 def test_no_number_is_called_a_match_and_every_row_says_why():
-    ours = table.our_rows(made())
+    deltas = [np.random.default_rng(seed).standard_normal((16, 40)) * 30 for seed in (0, 1)]
+    errors = clip.error_table(deltas, [1, 2, 4, 16], [15.0, 30.0])
+    ours = table.our_rows(made(PLAN._replace(keys=[*KEYS, "masked-6-1"])), errors)
     assert {"eps 2 / DPZO", "eps 2 / AggZO K=16", "non-private / MeZO", "zero-shot / no training"} <= set(ours["row"])
     assert not ours["row"].str.contains("K=4").any()  # neither in the paper nor comparable: few steps
+    figure = ours[ours["table"] == "Figure 3"].set_index("column")
+    assert list(figure.index) == ["K=1", "K=4", "K=16"]  # the paper's K, at the recipe's clip
+    here = errors[(errors["beta_clip"] == 30) & (errors["K"] == 4)].iloc[0]
+    assert figure.loc["K=4", ["value", "half_width"]].tolist() == here[["relative error", "± seeds"]].tolist()
+    noise = ours[ours["table"] == "Noise multipliers"]["value"].tolist()
+    assert noise == pytest.approx([38.54, 8.672], rel=1e-3)  # the exact roots of zo.md D3
+    assert ours[ours["paper"] == "dpzero"]["row"].tolist() == ["eps 6 / DPZero"]
+    assert ours["reason"].str.contains("untrained").sum() == 2 and not ours["reason"].str.contains(" 1 steps").any()
     shown = table.beside_the_paper(ours, "desk")
     assert shown["published"].notna().all() and (shown["published"] == "n/a: printed as OOM").sum() == 8
     found = shown[shown["ours"].notna()]
@@ -157,7 +167,7 @@ def test_clipping_error_by_hand():
 def test_records_of_one_norm_are_clipped_less_with_more_directions():
     """Normal projections of equal gradient norms 1, clip just above: K = 1 cuts a third, many directions none."""
     delta = np.random.default_rng(0).standard_normal((256, 400))
-    found = clip.error_table(delta, [1, 16, 256], [1.5]).set_index("K")
+    found = clip.error_table([delta], [1, 16, 256], [1.5]).set_index("K")
     assert found.loc[1, "clipped, %"] == pytest.approx(100 * math.erfc(1.5 / math.sqrt(2)), abs=1)
     assert found.loc[256, "clipped, %"] == 0 and found["relative error"].is_monotonic_decreasing
 
@@ -167,8 +177,12 @@ def test_a_normal_law_has_no_heavy_tail_and_a_mixture_of_norms_has():
     normal = rng.standard_normal((300, 200))
     mixed = normal * np.exp(rng.standard_normal(200))
     assert clip.kurtosis(normal) == pytest.approx(3, abs=0.1) and clip.kurtosis(mixed) > 8
-    shown = clip.tail_table(mixed, 1.0).set_index("quantity")
+    shown = clip.tail_table([mixed], 1.0).set_index("quantity")
     assert shown.loc["each record over its own norm", "kurtosis"] == pytest.approx(3, abs=0.1)
+    both = clip.tail_table([mixed, normal], 1.0).set_index("quantity").loc["all records, one direction"]
+    pair = [clip.kurtosis(mixed), clip.kurtosis(normal)]
+    assert both["kurtosis"] == pytest.approx(np.mean(pair)) and both["seeds"] == 2
+    assert both["± kurtosis"] == pytest.approx(12.7062 * abs(pair[0] - pair[1]) / 2, rel=1e-4)
     found = clip.tail(normal)
     assert found.beyond[np.searchsorted(found.value, 2.0)] == pytest.approx(math.erfc(2 / math.sqrt(2)), rel=0.1)
 
@@ -198,13 +212,20 @@ def test_padded_records_are_left_out():
 def test_clipping_errors_have_intervals_over_groups_and_over_seeds():
     rng = np.random.default_rng(4)
     delta = rng.standard_normal((64, 30)) * np.exp(rng.standard_normal(30))
-    found = clip.error_table(delta, [1, 8, 16], [1.0]).set_index("K")
+    found = clip.error_table([delta], [1, 8, 16], [1.0]).set_index("K")
     assert found["groups"].to_dict() == {1: 64, 8: 8, 16: 4} and np.isnan(found.loc[16, "± groups"])
-    truth = clip.error_table(rng.standard_normal((20000, 30)) * np.std(delta, axis=0), [1], [1.0])
-    drawn = [clip.error_table(rng.standard_normal((64, 30)) * np.std(delta, axis=0), [1], [1.0]).iloc[0]
+    truth = clip.error_table([rng.standard_normal((20000, 30)) * np.std(delta, axis=0)], [1], [1.0])
+    drawn = [clip.error_table([rng.standard_normal((64, 30)) * np.std(delta, axis=0)], [1], [1.0]).iloc[0]
              for _ in range(200)]
     inside = [abs(d["relative error"] - truth["relative error"][0]) <= d["± groups"] for d in drawn]
     assert 0.88 <= np.mean(inside) <= 0.995  # 95 % of them, but for the jackknife's error
+    seeds = [rng.standard_normal((16, 30)) * np.exp(rng.standard_normal(30)) for _ in range(3)]
+    apart = [clip.error_table([d], [2], [1.0]).iloc[0] for d in seeds]
+    both = clip.error_table(seeds, [2], [1.0]).iloc[0]
+    assert both["relative error"] == pytest.approx(np.mean([a["relative error"] for a in apart]))
+    spread = np.std([a["relative error"] for a in apart], ddof=1)
+    assert both["± seeds"] == pytest.approx(4.302653 * spread / math.sqrt(3)) and np.isnan(apart[0]["± seeds"])
+    assert both["groups"] == 24 and both["seeds"] == 3
     steps = [rng.standard_normal((4, 4, 20)) for _ in range(3)]
     both = clip.error_over_training(steps, [2], 1.0, 2)
     each = [clip.error_over_training([s], [2], 1.0, 2)["relative error"] for s in steps]
@@ -291,6 +312,33 @@ def test_measured_steps_follow_the_formula_on_a_bowl(bowl):
     assert (bowl.live["w"] == 0).all()
 
 
+def test_bounds_over_seeds_are_means_and_pair_measured_with_predicted(bowl, monkeypatch):
+    """The seeds' own tables, averaged; a prediction is inside where the paired gap's interval covers zero."""
+    places = [theory.Local(0.0, 1.0 + i, 2.0, 3.0, 0.0, 1.0, 1.0) for i in range(3)]
+    changes = {"a": [-1.0, -2.0, -3.0], "b": [-1.0, -2.0, -3.0]}
+    predicted = {"a": [-1.1, -1.9, -3.0], "b": [-0.5, -1.5, -2.5]}  # a: gaps about zero; b: always half too little
+    frames = [theory.pd.DataFrame([{"method": name, "lr over the best": 1.0, "predicted change": predicted[name][i],
+                                    "measured change": changes[name][i], "± measured": 9.0,
+                                    "prediction inside ±": True} for name in "ab"]) for i in range(3)]
+    left = iter(zip(places, frames, strict=True))
+    now = []
+    monkeypatch.setattr(theory, "measure", lambda *a, **k: now.append(next(left)) or now[-1][0])
+    monkeypatch.setattr(theory, "step_table", lambda *a, **k: now[-1][1])
+    recorded = [clip.Recording([], key, np.zeros((4, 2))) for key in range(3)]
+    found, local = theory.bounds_table(None, recorded, lambda at, n: [], [1.0], 5)
+    assert local.gradient == 2.0 and found["seeds"].tolist() == [3, 3]
+    assert found["measured change"].tolist() == [-2.0, -2.0]
+    assert found["± measured"].tolist() == pytest.approx([4.302653 / math.sqrt(3)] * 2)
+    assert found["prediction inside ±"].tolist() == [True, False]
+
+
+def test_recordings_are_every_seeds_own_sentences_and_directions(embedded):
+    one, other = clip.recordings(embedded, [3, 4], 5, 2)
+    assert one.key != other.key and one.delta.shape == (2, 5)
+    assert [r["sentence"] for r in one.records] != [r["sentence"] for r in other.records]
+    assert np.array_equal(one.delta, clip.probe(embedded, one.records, 2, one.key))
+
+
 def test_curvature_is_read_off_a_quadratic(bowl):
     from paclab.zo.probe import Weights
 
@@ -310,7 +358,7 @@ def test_figures_draw():
 
     r, rng = made(), np.random.default_rng(4)
     steps = rng.standard_normal((3, 16, 60))
-    errors = clip.error_table(steps[0], [1, 4, 16], [0.5, 1.0])
+    errors = clip.error_table([steps[0]], [1, 4, 16], [0.5, 1.0])
     later = clip.error_over_training([steps], [1, 4, 16], 1.0, 1)
     adam = pd.DataFrame({"forwards": [0, 3, 6], "seconds": [0.0, 1.0, 2.0],
                          "dev_loss": [0.6, 0.5, 0.4], "dev_score": [0.5, 0.6, 0.6]})
@@ -320,7 +368,7 @@ def test_figures_draw():
     heat = table.heat_table([c for c in r.cells["2-16"] for _ in range(4)], r.zero["embedded"], [0.5, 1.0], [1.0, 2.0])
     heat["clip"], heat["lr"] = [1, 1, 2, 2], [1, 2, 1, 2]
     with plots.style():
-        for figure in (figures.headline(r), figures.tails(steps[0], 1.0), figures.errors(errors, later),
+        for figure in (figures.headline(r), figures.tails([steps[0]], 1.0), figures.errors(errors, later),
                        figures.by_directions(r), figures.bounds(bounds),
                        figures.compute(r, adam, dict.fromkeys(table.kinds(r), 0.1)),
                        figures.heat(heat), figures.explorer(steps, {2.0: 1.0}, 64, 4, 0.0, 2.0)):

@@ -56,7 +56,7 @@ def test_the_estimate_is_unbiased_and_never_clamped_before_averaging():
 
 def by_hand(given, released):
     """E1 line by line, with the sums written out."""
-    alphas, reference = [], None
+    alphas, early, reference = [], [], None
     for t in range(len(released)):
         weights = [given.tracking ** (t - i) * (1 - given.tracking) for i in range(t + 1)]
         energy = [sum(v * v for v in row) / given.k - given.noise_std**2 for row in released[: t + 1]]
@@ -64,16 +64,18 @@ def by_hand(given, released):
         rho = max(corrected, 0) / given.noise_std**2
         if t < given.warmup:
             alphas.append(1.0)
-            reference = rho
+            early.append(rho)
+            reference = rho if given.reference == "end" else np.mean(early[given.warmup // 2:] or [rho])
             continue
         gain = {"wiener": lambda x: x / (1 + x), "linear": lambda x: x, "sqrt": lambda x: x**0.5}[given.gain]
         alphas.append(min(max(gain(rho) / gain(reference), given.alpha_min), 1))
     return alphas
 
 
+@pytest.mark.parametrize("reference", sage.REFERENCES)
 @pytest.mark.parametrize("gain", sage.GAINS)
-def test_alpha_by_hand(gain):
-    given = Settings(1.0, 3, 0.8, 4, 0.15, gain)
+def test_alpha_by_hand(gain, reference):
+    given = Settings(1.0, 3, 0.8, 4, 0.15, gain, reference)
     rng = np.random.default_rng(2)
     released = [tuple(rng.normal(3 * 0.8**t, 1, 3)) for t in range(25)]
     trace = sage.trace(given, released)
@@ -104,6 +106,19 @@ def test_the_reference_is_frozen_at_the_end_of_the_warmup():
         if t == 3:
             assert state.reference == sage.observe(given, before, (6.0, 1.0))[1]
     assert references[:3] == [None] * 3 and len(set(references[3:])) == 1
+
+
+@pytest.mark.parametrize("warmup", [1, 5, 20])
+def test_a_mean_reference_is_that_of_the_last_half_and_its_floor_bounds_its_spread(warmup):
+    given = Settings(1.0, 4, 0.9, warmup, reference="mean")
+    rho = np.maximum([tracked(4, 0.9, t, runs=4000, seed=7) for t in range(warmup // 2 + 1, warmup + 1)], 0)
+    assert rho.mean(axis=0).std() < sage.reference_floor(given)
+    rule, state, seen = sage.sage(given), sage.init(), []
+    for t in range(warmup + 3):
+        before, (state, _) = state, rule.step(state, t, (9.0 - t, 1.0, 4.0, 2.0))
+        seen.append(sage.observe(given, before, (9.0 - t, 1.0, 4.0, 2.0))[1])
+    assert state.reference == pytest.approx(np.mean(seen[warmup // 2:warmup]))
+    assert sage.reference_floor(given._replace(reference="end")) == detection_floor(4, 0.9, warmup)
 
 
 def test_below_the_detection_floor_nothing_is_inferred_and_it_says_so():
@@ -185,7 +200,7 @@ def test_defaults():
     assert sage.default_warmup(0.9, 1000) == 20 and sage.default_warmup(0.99, 10_000) == 200
     assert sage.default_warmup(0.99, 1000) == 50 and sage.default_warmup(0.9, 10) == 1
     given = sage.settings(Config(method="dp-aggzo", k=64, epsilon=2.0, clip=1.0, steps=1000, rule="sage"), 4.0)
-    assert given == Settings(4.0, 64, 0.9, 20, 0.1, "wiener")
+    assert given == Settings(4.0, 64, 0.9, 20, 0.1, "wiener", "end")
 
 
 # ---------------------------------------------------------------- toy quadratics
@@ -244,6 +259,8 @@ def test_rules_by_name():
     assert rules.open_rule(Config(**base, rule="sage-oracle"), {}) is update.PLAIN  # its release is the oracle
     with pytest.raises(InputError, match="rule"):
         Config(method="dp-zo", epsilon=2.0, clip=1.0, noise="laplace", rule="sage")
+    with pytest.raises(InputError, match="reference"):
+        Config(**base, rule="sage", reference="start")
     with pytest.raises(InputError, match="factor"):
         Config(**base, factor=0.5)
     with pytest.raises(InputError, match="factor"):

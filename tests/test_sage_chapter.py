@@ -132,6 +132,10 @@ def test_other_models_and_bases_run_at_the_papers_promises():
     others = [s for s in settings if (s.group.model, s.group.base) != ("embedded", "dp-aggzo")]
     expected = {Group("masked", "dp-aggzo", k, e) for k in (1, 16, 64) for e in (2.0, 6.0)}
     expected |= {Group(model, "geodpzo-lc", 16, e) for model in ("embedded", "masked") for e in (2.0, 6.0)}
+    assert {s.group for s in table.plan_of(**PLAN | {"models": ["embedded", "masked"], "epsilons": [2.0, 0.5, 6.0],
+                                                     "wide": [1, 16, 64]}).settings()
+            if s.group.base == "geodpzo-lc"} == {g for g in expected if g.base == "geodpzo-lc"} | {
+                Group("embedded", "geodpzo-lc", 64, e) for e in (2.0, 6.0)}
     assert {s.group for s in others} == expected and {s.factor for s in others} == {1.0}
     assert [s.group.epsilon for s in settings if s.group.k == 64 and s.group.model == "embedded"] == [2.0, 6.0]
     assert len(settings) == len(set(settings)) == 2 * 3 * 3 + 2 + len(expected)
@@ -222,17 +226,18 @@ def results(tiny, tmp_path_factory):
 def test_every_setting_has_its_rivals(results):
     r, _ = results
     for s in TINY.settings():
-        assert all(len(r.cells[s, kind]) == 2 for kind in (PLAIN, SAGE, FIXED))
-        assert [c.config.seed for c in r.cells[s, FIXED]] == TINY.seeds
+        assert all(len(r.cells[s, kind]) == 2 for kind in (PLAIN, SAGE))
     for group in TINY.groups():
-        assert [s for s in TINY.of(group) if r.has(s, ORACLE)] == [r.best(group, SAGE)]
+        for kind in (FIXED, ORACLE):
+            assert [s for s in TINY.of(group) if r.has(s, kind)] == [r.best(group, SAGE)]
+            assert [c.config.seed for c in r.cells[r.best(group, SAGE), kind]] == TINY.seeds
     assert all(r.has(s, DECAY) for s in TINY.decays())
 
 
 def test_the_control_has_the_mean_of_the_run_it_stands_beside(results):
     r, _ = results
     acted = 0
-    for s in TINY.settings():
+    for s in (r.best(group, SAGE) for group in TINY.groups()):
         for shrunk, control, plain in zip(r.cells[s, SAGE], r.cells[s, FIXED], r.cells[s, PLAIN], strict=True):
             mean = float(table.alphas(shrunk)["alpha"].mean())
             if mean == 1.0:
@@ -261,6 +266,9 @@ def test_tables_and_figures_of_real_runs(results):
     r, _ = results
     frame = table.settings_table(r)
     assert len(frame) == len(TINY.settings()) and frame["mean alpha"].between(0.1, 1).all()
+    beside = frame["against its mean factor"] != "not run"
+    assert beside.sum() == len(TINY.groups()) < len(frame)
+    assert (beside == frame["loss, SAGE - its mean factor"].notna()).all()
     assert set(frame["by loss"]) <= {"helps", "hurts", "no difference"}
     best = table.best_table(r)
     own = best[best["run"] == table.NAMES[SAGE]]

@@ -94,6 +94,8 @@ def test_statuses_and_failing_rows_first():
         "e": f"not comparable ({tables.UNAVAILABLE})",
         "f": "match",
     }
+    why = tables.compare(mine.assign(reason="another model"), TOY, profile="desk").set_index("row")["status"]
+    assert why["e"] == f"not comparable ({tables.UNAVAILABLE}; another model)" and why["d"] == "not run"
     assert found["row"].iloc[0] == "c" and list(found["status"].iloc[-2:]) == ["match", "match"]
     assert tables.summary(found) == "1 differs, 1 close, 2 not run, 1 not comparable, 2 match of 7"
 

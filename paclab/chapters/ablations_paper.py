@@ -3,20 +3,23 @@
 Knows the published tables and the chapter's results. No number of ours may be called a match: model and text differ.
 """
 
+import math
+
 import numpy as np
 import pandas as pd
 
 from paclab.chapters import ablations_results as read
 from paclab.chapters import rows
-from paclab.chapters.ablations import PLATEAU, Variant
+from paclab.chapters.ablations import BASE_MI, PLATEAU, Variant
 from paclab.chapters.ablations_results import Results
 from paclab.notebook import tables
 
+RECIPES = "Appendix hyper-parameters"
 TABLES = (*PLATEAU.values(), "Appendix clip-ablation-67b", "Appendix rank-ablation", "Appendix zpl-lr-sweep",
           "Appendix ablation (mechanism decomposition)", "Appendix zpl-ft-ladder", "Appendix zpl-67b-ladder",
           "Appendix zpl-67b-ft-ladder", "Appendix zpl-67b-ft-multiseed", "Appendix k-ablation",
-          "Appendix k-ablation-67b")
-ELSEWHERE = {"67b": "needs OPT-6.7B and a GPU"}
+          "Appendix k-ablation-67b", RECIPES)
+ELSEWHERE = {"67b": "needs OPT-6.7B and a GPU", "6.7B": "needs OPT-6.7B and a GPU", "SQuAD": "questions: chapter 15"}
 RATES = "rates in units of the tuned one"
 NOTES = {"rate": RATES, "clipped-rate": RATES, "clip": "FT, not LoRA 6.7B", "ladder": "T in units of the base T",
          "mechanism": "T in units of half the base T", "directions": "equal directions, not equal steps"}
@@ -48,7 +51,26 @@ def our_rows(r: Results) -> pd.DataFrame:
             add(v, "f", [100 * read.free_share(c) for c in cells])
         if v.study == "plateau":
             add(v, "actual MI", [c.infos[-1]["charged"] for c in cells])
-    return pd.DataFrame([*lines, *_range(r)])
+    return pd.DataFrame([*lines, *_range(r), *_recipes(r)])
+
+
+def _recipes(r: Results) -> list[dict]:
+    """The settings of our plateau rows beside those of the paper's headline and plateau runs; no clip is infinite."""
+    lines = []
+    for track, name in (("lora", "LoRA"), ("ft", "FT")):
+        mine = r.variants("plateau", track)
+        for kind, v in (("ZPL", next((v for v in mine if v.base), None)),
+                        *((kind, next((v for v in mine if v.setting.get("mi") == BASE_MI), None))
+                          for kind in ("MI", "plateau"))):
+            if v is None:
+                continue
+            c = r.of(v)[0].config
+            values = {"learning rate": c.learning_rate(), "clip": math.inf if c.clip is None else c.clip, "T": c.steps,
+                      "M": c.candidates}
+            lines += [{"paper": "paczero", "table": RECIPES, "row": f"{name}, SST-2 1.3B, {kind}", "column": column,
+                       "value": float(value), "half_width": math.nan, "seeds": len(r.of(v)),
+                       "reason": "the 0.9 M model's own recipe"} for column, value in values.items()]
+    return lines
 
 
 def _range(r: Results) -> list[dict]:

@@ -19,18 +19,20 @@ from paclab.errors import InputError
 from paclab.experiments import Cell
 from paclab.finetune import Config
 from paclab.notebook import tables
+from paclab.privacy import dp as account
 from paclab.releases import dp
 from paclab.releases.dp import EXPECTED_BATCH
 
 KEY = re.compile(r"(?P<masked>masked-)?(?P<promise>none|[0-9.]+)-(?P<k>[0-9]+)(?P<short>s)?")
 MASKED = "masked"
+DPZERO_TABLE = "RoBERTa-large, six tasks"
 SHORT_K = 16  # rows ending in s take the steps of this K
-OTHER = "{name}, rotten tomatoes, {steps} steps: not {theirs}"
+OTHER = "{name}, rotten tomatoes, {steps}: not {theirs}"
 NAMES = {"embedded": "0.9 M model", MASKED: "our masked model"}
 WHY = {"AdamW": "backpropagation: another optimiser", "6.7B": "needs the hub and a GPU",
-       "SQuAD 1.3B": "questions: chapter 15", "Table 3": "another model; ours: memory.csv",
-       "Table 5": "another model; ours: memory.csv", "SST-5": "no such data offline", "NLI": "no such data offline",
-       "RTE": "no such data offline", "TREC": "no such data offline"}
+       "OPT eps 6 / DPZero": "needs the hub and a GPU", "SQuAD 1.3B": "see chapter 15",
+       "Table 3": "another model; ours: memory.csv", "Table 5": "another model; ours: memory.csv",
+       **dict.fromkeys(("SST-5", "NLI", "RTE", "TREC"), "no such data offline")}
 
 
 class Row(NamedTuple):
@@ -206,14 +208,19 @@ def batches(r: Results) -> tuple[bool, str]:
         f"mean {sizes.mean():.1f} of {expected} expected, from {sizes.min()} to {sizes.max()}")
 
 
-def our_rows(r: Results) -> pd.DataFrame:
-    """Our numbers under Bao et al.'s keys, each with the reason why it cannot be held against theirs."""
+def our_rows(r: Results, errors: pd.DataFrame) -> pd.DataFrame:
+    """Our numbers under the papers' keys, each with the reason why it cannot be held against theirs.
+
+    errors: the table of clipping errors.
+    """
     lines = []
 
-    def add(where: str, name: str, column: str, value: Interval, model: str, steps: int) -> None:
+    def add(where: str, name: str, column: str, value: Interval, model: str, steps: int,
+            paper: str = "dp-aggzo") -> None:
         theirs = "OPT-1.3B on SST-2" if where == "Table 2" else "RoBERTa-large on SST-2"
-        reason = OTHER.format(name=NAMES.get(model, "another model"), steps=steps, theirs=theirs)
-        lines.append({"paper": "dp-aggzo", "table": where, "row": name, "column": column, "value": 100 * value.mean,
+        made = f"{steps} step{'s' * (steps > 1)}" if steps else "untrained"
+        reason = OTHER.format(name=NAMES.get(model, "another model"), steps=made, theirs=theirs)
+        lines.append({"paper": paper, "table": where, "row": name, "column": column, "value": 100 * value.mean,
                       "half_width": 100 * value.shown, "seeds": len(r.plan.seeds), "reason": reason})
 
     known = set(tables.load_published("dp-aggzo")[["table", "row", "column"]].itertuples(index=False, name=None))
@@ -224,17 +231,40 @@ def our_rows(r: Results) -> pd.DataFrame:
         for where, column in (("Table 1", "SST-2"), ("Table 4", "SST-2"), ("Table 2", "SST-2 1.3B")):
             if (where, name, column) in known and made.masked == (where != "Table 2") and not made.short:
                 add(where, name, column, interval(c.score for c in cells), config.model, config.steps)
+        if (made.masked, made.epsilon, made.k, made.short) == (True, 6, 1, False):
+            add(DPZERO_TABLE, "eps 6 / DPZero", "SST-2", interval(c.score for c in cells), config.model, config.steps,
+                "dpzero")
     for model, zero in r.zero.items():
         where, column = ("Table 1", "SST-2") if model == MASKED else ("Table 2", "SST-2 1.3B")
         add(where, "zero-shot / no training", column, interval(z.score for z in zero), model, 0)
+    return pd.concat([pd.DataFrame(lines), _clipping_rows(errors), _multiplier_rows()], ignore_index=True)
+
+
+def _clipping_rows(errors: pd.DataFrame) -> pd.DataFrame:
+    """Figure 3's points at the recipe's clip: relative error of the batch's mean [our reading]."""
+    here = errors[errors["beta_clip"] == rows.BETA_CLIP["ft"]]
+    known = tables.load_published("dp-aggzo").query("table == 'Figure 3'")["column"].tolist()
+    here = here[[f"K={k}" in known for k in here["K"]]]
+    reason = f"0.9 M model, rotten tomatoes, √K c = {rows.BETA_CLIP['ft']:g}; our reading of clipping error"
+    return pd.DataFrame({"paper": "dp-aggzo", "table": "Figure 3", "row": "clipping error",
+                         "column": [f"K={k}" for k in here["K"]], "value": here["relative error"].to_numpy(),
+                         "half_width": here["± seeds"].to_numpy(), "seeds": here["seeds"].to_numpy(),
+                         "reason": reason})
+
+
+def _multiplier_rows() -> pd.DataFrame:
+    """The noise multipliers that DP-AggZO's code asks for, as exact roots of its own accountant's bound."""
+    lines = [{"paper": "dp-aggzo", "table": "Noise multipliers", "row": f"eps {epsilon:g}", "column": "q 0.064, T 1000",
+              "value": account.published_multiplier(epsilon, 0.064, 1000, 1e-5, share=0.95),
+              "reason": "the exact root; their search stops at a tolerance of 0.01"} for epsilon in (0.2, 1.0)]
     return pd.DataFrame(lines)
 
 
 def beside_the_paper(ours: pd.DataFrame, profile: str) -> pd.DataFrame:
-    """Bao et al.'s tables 1 to 5 with ours and the status, failing rows first."""
-    published = tables.load_published("dp-aggzo")
-    here = published[published["table"].isin([f"Table {i}" for i in range(1, 6)])]
-    return rows.beside(ours, here, profile, WHY)
+    """Bao et al.'s tables 1 to 5, figure 3 and noise multipliers and DPZero's rows with ours, failing rows first."""
+    published = pd.concat([tables.load_published(paper) for paper in ("dp-aggzo", "dpzero")], ignore_index=True)
+    shown = [*(f"Table {i}" for i in range(1, 6)), "Figure 3", "Noise multipliers"]
+    return rows.beside(ours, published[published["table"].isin(shown) | (published["paper"] == "dpzero")], profile, WHY)
 
 
 def relations(r: Results) -> pd.DataFrame:

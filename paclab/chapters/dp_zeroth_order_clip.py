@@ -19,6 +19,7 @@ from paclab import models, tasks
 from paclab.chapters import rows
 from paclab.models import LanguageModel, trainable
 from paclab.releases.dp import clip_vectors
+from paclab.sources import load_splits
 from paclab.zo.directions import Directions
 from paclab.zo.probe import Weights, all_differences, differences
 from paclab.zo.update import descend
@@ -37,6 +38,25 @@ def probe(model: LanguageModel, records: list[dict], count: int, key: int, watch
         if watch:
             watch(k + 1)
     return out
+
+
+class Recording(NamedTuple):
+    """A seed's public sentences and their projected gradients at the model's weights."""
+
+    records: list[dict]
+    key: int  # of the public directions
+    delta: np.ndarray  # [directions, records]
+
+
+def recordings(model: LanguageModel, seeds: list[int], count: int, directions: int, watch=None) -> list[Recording]:
+    """`count` sentences of every seed, each answering along `directions` directions of that seed's own."""
+    found = []
+    for seed in seeds:
+        records = load_splits("sentiment", seed=seed, pool=count, dev=100, test=100).pool
+        found.append(Recording(records, seed + 20, probe(model, records, directions, seed + 20)))
+        if watch:
+            watch(len(found))
+    return found
 
 
 def time_steps(kinds: list[tuple[str, int]], records: list[dict], key: int) -> dict[tuple[str, int], float]:
@@ -91,15 +111,26 @@ def kurtosis(delta: np.ndarray) -> float:
     return float(np.mean(values**4) / np.mean(values**2) ** 2)
 
 
-def tail_table(delta: np.ndarray, beta: float) -> pd.DataFrame:
-    """How heavy the tail is: of one record's numbers, of all of them, and of the K-vector norms."""
+def tail_table(deltas: list[np.ndarray], beta: float) -> pd.DataFrame:
+    """How heavy the tail is: of one record's numbers, of all of them, and of the K-vector norms.
+
+    deltas: one [K, n] a seed. Means over them; of kurtosis and clipped share also Student's 95 % half-width.
+    """
+    every = pd.concat([_tails_of(delta, beta) for delta in deltas], ignore_index=True)
+    by = every.groupby("quantity", sort=False)
+    found = by.mean().reset_index()
+    for name in ("kurtosis", "beyond the clip, %"):
+        found.insert(found.columns.get_loc(name) + 1, f"± {name}", by[name].agg(rows.half_width).to_numpy())
+    return found.assign(seeds=len(deltas))
+
+
+def _tails_of(delta: np.ndarray, beta: float) -> pd.DataFrame:
     k = len(delta)
     norms = np.linalg.norm(delta, axis=0) / math.sqrt(k)
     within = delta / norms  # each record over its own root mean square
-    rows = [("all records, one direction", delta), ("each record over its own norm", within),
-            (f"norm of a record's {k} numbers", norms)]
     lines = []
-    for name, values in rows:
+    for name, values in (("all records, one direction", delta), ("each record over its own norm", within),
+                         (f"norm of a record's {k} numbers", norms)):
         size = np.abs(values).ravel()
         lines.append({"quantity": name, "median": np.median(size), "rms": np.sqrt(np.mean(size**2)),
                       "99 % quantile": np.quantile(size, 0.99), "largest": size.max(), "kurtosis": kurtosis(values),
@@ -138,19 +169,22 @@ def clipping_of_groups(delta: np.ndarray, k: int, beta: float) -> tuple[np.ndarr
     return wrong, whole, share
 
 
-def error_table(delta: np.ndarray, ks: list[int], betas: list[float]) -> pd.DataFrame:
+def error_table(deltas: list[np.ndarray], ks: list[int], betas: list[float]) -> pd.DataFrame:
     """Relative clipping error (root of summed squares, error over mean) and clipped share by K and beta_clip.
 
-    [our reading] of figure 3's "clipping error": of the batch's mean vector, in the direction of the update. The
-    half-width is over the groups of directions, by the jackknife; none with fewer than eight of them.
+    [our reading] of figure 3's "clipping error": of the batch's mean vector, in the direction of the update. Mean over
+    `deltas`, one [K, n] a seed, with 95 % half-widths: Student's over seeds, and the jackknife's over the groups of
+    directions of all of them (none with fewer than eight).
     """
     lines = []
     for beta in betas:
-        for k in (k for k in ks if k <= len(delta)):
-            wrong, whole, share = clipping_of_groups(delta, k, beta)
-            lines.append({"K": k, "beta_clip": beta, "clip": beta / math.sqrt(k),
-                          "relative error": math.sqrt(wrong.sum() / whole.sum()), "± groups": _jackknife(wrong, whole),
-                          "clipped, %": 100 * share.mean(), "groups": len(share)})
+        for k in (k for k in ks if k <= len(deltas[0])):
+            every = [clipping_of_groups(delta, k, beta) for delta in deltas]
+            error = np.array([math.sqrt(wrong.sum() / whole.sum()) for wrong, whole, _ in every])
+            wrong, whole, share = (np.concatenate(part) for part in zip(*every, strict=True))
+            lines.append({"K": k, "beta_clip": beta, "clip": beta / math.sqrt(k), "relative error": error.mean(),
+                          "± seeds": rows.half_width(error), "± groups": _jackknife(wrong, whole),
+                          "clipped, %": 100 * share.mean(), "groups": len(share), "seeds": len(deltas)})
     return pd.DataFrame(lines)
 
 

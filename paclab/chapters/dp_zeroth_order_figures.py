@@ -41,11 +41,15 @@ def headline(r: Results) -> Any:
     return figure
 
 
-def tails(delta: np.ndarray, beta: float) -> Any:
-    """Left: survival of |projected gradient| beside a normal law. Right: histogram of them with the clip."""
+def tails(deltas: list[np.ndarray], beta: float) -> Any:
+    """Left: survival of |projected gradient| beside a normal law. Right: histogram of them with the clip.
+
+    The records of all seeds together.
+    """
     import matplotlib.pyplot as plt
     from scipy import special
 
+    delta = np.concatenate(deltas, axis=1)
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.4, 3.7))
     own = delta / (np.linalg.norm(delta, axis=0) / np.sqrt(len(delta)))
     for i, (name, values) in enumerate((("all records", delta), ("each record over its own norm", own))):
@@ -72,8 +76,9 @@ def errors(table: pd.DataFrame, training: pd.DataFrame) -> Any:
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.8, 3.9))
     for i, (beta, part) in enumerate(table.groupby("beta_clip")):
-        left.errorbar(part["K"], part["relative error"], yerr=part["± groups"].fillna(0), capsize=3,
-                      label=f"√K c = {beta:.3g}", **plots.line(i))
+        spread = part["± seeds"].fillna(part["± groups"]).fillna(0)
+        left.errorbar(part["K"], part["relative error"], yerr=spread, capsize=3, label=f"√K c = {beta:.3g}",
+                      **plots.line(i))
     left.set(xscale="log", xlabel="directions K", ylabel="clipping error, relative", ylim=(0, None))
     left.set_xscale("log", base=2)
     left.legend()

@@ -14,6 +14,7 @@ import torch
 
 from paclab import tasks
 from paclab.chapters import rows
+from paclab.chapters.dp_zeroth_order_clip import Recording
 from paclab.chapters.zeroth_order_model import differentiable
 from paclab.models import LanguageModel, trainable
 from paclab.privacy import consensus
@@ -157,6 +158,32 @@ def zpl(local: Local, records: int, candidates: int, seed: int) -> Way:
                                                 candidates=candidates), None,
                lambda mean, lr: -lr * free * (abs(float(mean[0])) - math.sqrt(2 / math.pi) * local.gradient)
                + lr**2 / 2 * local.along * (float(mean[0]) ** 2 / local.gradient**2 - 1))
+
+
+def bounds_table(model: LanguageModel, recorded: list[Recording], ways_of: Callable[[Local, int], list[Way]],
+                 multiples: list[float], trials: int, watch=None) -> tuple[pd.DataFrame, Local]:
+    """`step_table` at every seed's sentences, each at its own best rates: means over seeds; and the mean `Local`.
+
+    With several seeds "± measured" is Student's over them and "prediction inside ±" asks whether measured less
+    predicted, paired, tells them apart; with one seed both are over its groups of directions.
+    """
+    places, frames = [], []
+    for one in recorded:
+        places.append(measure(model, one.records, one.delta, one.key, nudges=max(2, min(32, len(one.delta) // 4))))
+        frames.append(step_table(model, one.records, one.delta, one.key, ways_of(places[-1], len(one.records)),
+                                 multiples, trials, one.key))
+        if watch:
+            watch(len(frames))
+    mean = Local(*(float(np.mean(values)) for values in zip(*places, strict=True)))
+    if len(frames) == 1:
+        return frames[0].assign(seeds=1), mean
+    every = pd.concat(frames, ignore_index=True)
+    every["gap"] = every["measured change"] - every["predicted change"]
+    by = every.groupby(["method", "lr over the best"], sort=False)
+    found = by.mean()
+    found["± measured"] = by["measured change"].agg(rows.half_width)
+    found["prediction inside ±"] = found["gap"].abs() <= by["gap"].agg(rows.half_width)
+    return found.reset_index().drop(columns="gap").assign(seeds=len(frames)), mean
 
 
 def step_table(model: LanguageModel, records: list[dict], delta: np.ndarray, key: int, ways: list[Way],

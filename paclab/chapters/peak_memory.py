@@ -6,6 +6,7 @@ system add; its numbers are the same on every machine.
 
 import copy
 import weakref
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from paclab.chapters.zeroth_order_model import differentiable
 from paclab.models import LanguageModel, trainable
 from paclab.notebook import plots, tables
 from paclab.zo.directions import Directions
-from paclab.zo.probe import Weights, differences
+from paclab.zo.probe import Weights, all_differences, differences
+from paclab.zo.update import descend
 
 MIB = float(1 << 20)
 MU = 1e-3
@@ -51,10 +53,11 @@ class LiveBytes(TorchDispatchMode):
         self.live -= size
 
 
-def memory_table(model: LanguageModel, records: list[dict], key: int) -> pd.DataFrame:
+def memory_table(model: LanguageModel, records: list[dict], key: int, ks: tuple[int, ...] = ()) -> pd.DataFrame:
     """Peak tensor memory of one micro-batch's step, MiB, by method; the weights are counted once in every row.
 
-    The optimisers take two steps, so that their moments exist while the second one runs. `model` is left as it is.
+    The optimisers take two steps, so that their moments exist while the second one runs. `ks`: also steps of so many
+    directions, one after another, as runs do them on one thread. `model` is left as it is.
     """
     model = model._replace(module=copy.deepcopy(model.module))
     size = sum(p.numel() * p.element_size() for p in model.module.parameters())
@@ -64,8 +67,15 @@ def memory_table(model: LanguageModel, records: list[dict], key: int) -> pd.Data
         weights = Weights(trainable(model.module))
         differences(objective.losses, weights, Directions(key, tuple(weights.live)), 0, 0, MU)
 
+    def several(k: int) -> None:
+        weights = Weights(trainable(model.module))
+        directions = Directions(key, tuple(weights.live))
+        all_differences(objective.losses, None, weights, directions, 0, k, MU)
+        descend(weights, directions, 0, [1.0] * k, 0.0)
+
     ways = {"forward only": objective.losses, "two-point, in place": lambda: _in_place(model, objective, key),
             "two-point, kept copy": kept_copy,
+            **{f"two-point, kept copy, K = {k}": partial(several, k) for k in ks},
             "backpropagation, SGD": lambda: _two_steps(model, records, torch.optim.SGD),
             "backpropagation, AdamW": lambda: _two_steps(model, records, torch.optim.AdamW)}
     rows = []

@@ -160,7 +160,7 @@ def _estimates(ax: Any, r: Results, s: Setting) -> None:
     for i, label, curves in shown:
         mean, spread = _mean_of(curves)
         plots.band(ax, t, mean - spread, mean, mean + spread, index=i, label=label, every=max(1, len(t) // 8))
-    ax.axhline(sage.detection_floor(given.k, given.tracking, given.warmup), color=plots.PALETTE[5], linestyle="--",
+    ax.axhline(sage.reference_floor(given), color=plots.PALETTE[5], linestyle="--",
                linewidth=1.2, label="detection floor")
     ax.axvspan(0, given.warmup, color="#eeeeee", zorder=0)
     ax.set(title=f"{s.group.name}, lr × {s.factor:g}", ylim=(0, None))
@@ -248,7 +248,7 @@ def _against_rate(ax: Any, r: Results, group: Group) -> None:
 
 
 def effects(r: Results) -> Any:
-    """What SAGE changes in every setting, paired: held-out loss and accuracy, left of zero (loss) it helps."""
+    """What SAGE changes in every setting, paired: held-out loss and accuracy; left of zero (loss) it helps."""
     import matplotlib.pyplot as plt
 
     settings = r.plan.settings()
@@ -261,9 +261,11 @@ def effects(r: Results) -> Any:
 def _effect_axes(axes: Any, r: Results, settings: list[Setting]) -> None:
     over = "seeds" if len(r.plan.seeds) > 1 else "sentences, one seed"
     for ax, measure, scale, linear in ((axes[0], "loss", 1.0, 1e-3), (axes[1], "score", 100.0, 0.1)):
-        for j, (kind, label) in enumerate(((PLAIN, "against the fixed scale"), (FIXED, "against its mean factor"))):
-            found = [table.gap(r.cells[s, SAGE], r.cells[s, kind], measure) for s in settings]
-            y = np.arange(len(settings)) + (j - 0.5) * 0.3
+        for j, (kind, label) in enumerate(((PLAIN, "against the fixed scale"),
+                                           (FIXED, "against its mean factor\n(at SAGE's best rate)"))):
+            have = [i for i, s in enumerate(settings) if r.has(s, kind)]
+            found = [table.gap(r.cells[settings[i], SAGE], r.cells[settings[i], kind], measure) for i in have]
+            y = np.array(have) + (j - 0.5) * 0.3
             ax.errorbar([scale * g.mean for g in found], y, xerr=[scale * g.shown for g in found], capsize=2,
                         linestyle="none", marker=plots.MARKERS[j], color=plots.PALETTE[(0, 5)[j]], label=label)
         ax.axvline(0, color=plots.INK, linewidth=1)

@@ -89,6 +89,8 @@ def train_command(
     gain: Annotated[str, typer.Option(help="wiener, linear or sqrt (sage, our reading)")] = "wiener",
     tracking: Annotated[float | None, typer.Option(help="decay of the tracked energy (sage, our reading)")] = None,
     warmup: Annotated[int | None, typer.Option(help="steps before the reference is frozen (sage, our reading)")] = None,
+    reference: Annotated[str, typer.Option(help="what rho is compared with: that at the `end` of the warm-up, or its "
+                                                "`mean` over the last half (sage, our reading)")] = "end",
     alpha_min: Annotated[float, typer.Option(help="smallest factor (sage, our reading)")] = _DEFAULTS["alpha_min"],
     factor: Annotated[float | None, typer.Option(help="the constant factor of --rule fixed")] = None,
     k: Annotated[int, typer.Option(help="directions, and released values, a step")] = 1,

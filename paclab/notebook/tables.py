@@ -106,7 +106,7 @@ def _status(row: dict) -> str:
     if pd.isna(ours):
         return f"not run ({reason})" if reason else "not run"
     if pd.isna(value):
-        return f"not comparable ({UNAVAILABLE})"
+        return f"not comparable ({UNAVAILABLE}{'; ' * bool(reason)}{reason})"
     if reason:
         return f"not comparable ({reason})"
     if row["profile"] == "quick":
