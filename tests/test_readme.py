@@ -48,6 +48,15 @@ def test_named_files_exist():
     assert all(number in README for number in ("2605.06505", "2608.03277", "2609.05676", "2604.07238"))
 
 
+def test_many_directions_cost_less_than_single_steps():
+    """README's share, from the committed measurement (`benchmarks/directions.py`); nothing is timed here."""
+    rows = json.loads((ROOT / "benchmarks" / "results" / "directions.json").read_text())["rows"]
+    shares = {row["track"]: row["share_of_singles"] for row in rows if row["k"] == 64}
+    assert set(shares) == {"ft", "lora"} and all(max(share.values()) <= 0.9 for share in shares.values())
+    told = float(re.search(r"takes ([0-9.]+) times\s+as long as 64 single steps", README).group(1))
+    assert all(share["wall"] == pytest.approx(told, abs=0.01) for share in shares.values())
+
+
 def test_the_formula_of_chapter_00_counts_three_times_what_the_embedded_model_needs():
     """As its text says: embedding tables are looked up, and the last layer is computed where it is read only."""
     counted = json.loads((ROOT / "benchmarks" / "results" / "step.json").read_text())
