@@ -10,7 +10,7 @@ import pandas as pd
 
 from paclab.chapters import ablations_results as read
 from paclab.chapters import rows
-from paclab.chapters.ablations import BASE_MI, PLATEAU, Variant
+from paclab.chapters.ablations import BASE_MI, PLATEAU, Plan, Variant, config
 from paclab.chapters.ablations_results import Results
 from paclab.notebook import tables
 
@@ -51,24 +51,23 @@ def our_rows(r: Results) -> pd.DataFrame:
             add(v, "f", [100 * read.free_share(c) for c in cells])
         if v.study == "plateau":
             add(v, "actual MI", [c.infos[-1]["charged"] for c in cells])
-    return pd.DataFrame([*lines, *_range(r), *_recipes(r)])
+    return pd.DataFrame([*lines, *_range(r), *recipes(r.plan)])
 
 
-def _recipes(r: Results) -> list[dict]:
+def recipes(plan: Plan) -> list[dict]:
     """The settings of our plateau rows beside those of the paper's headline and plateau runs; no clip is infinite."""
     lines = []
     for track, name in (("lora", "LoRA"), ("ft", "FT")):
-        mine = r.variants("plateau", track)
-        for kind, v in (("ZPL", next((v for v in mine if v.base), None)),
-                        *((kind, next((v for v in mine if v.setting.get("mi") == BASE_MI), None))
-                          for kind in ("MI", "plateau"))):
-            if v is None:
+        mine = [v for v in plan.variants() if (v.study, v.track) == ("plateau", track)]
+        base, spending = ([v for v in mine if v.base], [v for v in mine if v.setting.get("mi") == BASE_MI])
+        for kind, found in (("ZPL", base), ("MI", spending), ("plateau", spending)):
+            if not found:
                 continue
-            c = r.of(v)[0].config
+            c = config(plan, plan.seeds[0], found[0])
             values = {"learning rate": c.learning_rate(), "clip": math.inf if c.clip is None else c.clip, "T": c.steps,
                       "M": c.candidates}
             lines += [{"paper": "paczero", "table": RECIPES, "row": f"{name}, SST-2 1.3B, {kind}", "column": column,
-                       "value": float(value), "half_width": math.nan, "seeds": len(r.of(v)),
+                       "value": float(value), "half_width": math.nan, "seeds": len(plan.seeds_of("plateau")),
                        "reason": "the 0.9 M model's own recipe"} for column, value in values.items()]
     return lines
 
