@@ -277,8 +277,12 @@ def test_tables_and_figures_of_real_runs(results):
     assert (counted[["helps", "hurts", "no difference"]].sum(axis=1) == counted["compared"]).all()
     assert counted["compared"].iloc[0] == len(TINY.settings()) and figures.sentence(counted).count("helps") == 2
     assert (counted["identical runs"] + counted["better on average"] <= counted["compared"]).all()
-    for draw in (figures.headline, figures.runs, figures.learning_rates, figures.effects):
-        assert "our reading" in " ".join(text.get_text() for text in draw(r).texts)
+    effects = figures.effects(frame, best)
+    for figure in (figures.headline(r), figures.runs(r), figures.learning_rates(r), effects):
+        assert "our reading" in " ".join(text.get_text() for text in figure.texts)
+    beside_plain, beside_control = effects.axes[0].containers
+    assert len(beside_plain[0].get_xdata()) == len(frame)
+    assert np.allclose(beside_control[0].get_xdata(), frame["loss, SAGE - its mean factor"].dropna())
     assert len(table.recorded_energy(r)) == 12
 
 

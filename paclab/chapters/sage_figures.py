@@ -236,7 +236,10 @@ def _against_rate(ax: Any, r: Results, group: Group) -> None:
             mean, spread = zip(*(_mean_of([np.array([c.loss.mean()]) for c in r.cells[s, kind]]) for s in have),
                                strict=True)
             mean, spread = np.ravel(mean), np.ravel(spread)
-            look = plots.line(LOOKS[kind]) | ({"markersize": 9, "linestyle": "none"} if len(have) == 1 else {})
+            look = plots.line(LOOKS[kind])
+            if len(have) == 1:  # the controls often lie on one another: hollow, the constant factor's larger
+                look |= {"markersize": 15 if kind == FIXED else 8, "linestyle": "none", "markerfacecolor": "none",
+                         "markeredgecolor": look["color"], "markeredgewidth": 1.8, "zorder": 6}
             ax.errorbar([s.factor for s in have], mean, yerr=spread, label=NAMES[kind], capsize=2,
                         **{k: v for k, v in look.items() if k != "markevery"})
     zero = np.mean([z.loss.mean() for z in r.zero[group.model]])
@@ -247,35 +250,41 @@ def _against_rate(ax: Any, r: Results, group: Group) -> None:
     ax.minorticks_off()
 
 
-def effects(r: Results) -> Any:
-    """What SAGE changes in every setting, paired: held-out loss and accuracy; left of zero (loss) it helps."""
+def effects(settings: pd.DataFrame, best: pd.DataFrame) -> Any:
+    """What SAGE changes in every setting, paired, from the two tables; left of zero (loss) it helps."""
     import matplotlib.pyplot as plt
 
-    settings = r.plan.settings()
     figure, axes = plt.subplots(1, 2, figsize=(11.6, 0.34 * len(settings) + 1.9), sharey=True)
-    _effect_axes(axes, r, settings)
+    over = "seeds" if settings["seeds"].max() > 1 else "sentences, one seed"
+    control = _control_places(settings, best)
+    for ax, measure, plain, of_best, half, linear in (
+            (axes[0], "held-out loss, difference in nats", "loss, SAGE - fixed", "loss, SAGE - this", "± loss", 1e-3),
+            (axes[1], "accuracy, difference in points", "accuracy, SAGE - fixed, points",
+             "accuracy, SAGE - this, points", "± accuracy", 0.1)):
+        for j, (y, mean, spread, label) in enumerate((
+                (np.arange(len(settings)), settings[plain], settings[half], "against the fixed scale"),
+                (control.index, control[of_best], control[half], "against its mean factor\n(at SAGE's best rate)"))):
+            ax.errorbar(mean, np.asarray(y) + (j - 0.5) * 0.3, xerr=spread, capsize=2, linestyle="none",
+                        marker=plots.MARKERS[j], color=plots.PALETTE[(0, 5)[j]], label=label)
+        ax.axvline(0, color=plots.INK, linewidth=1)
+        ax.grid(axis="y", visible=False)
+        ax.set_xlabel(measure)
+        _about_zero(ax, linear)
+    axes[0].set(title="loss: SAGE wins on the left",
+                xlabel=f"{axes[0].get_xlabel()}\n(95 % over {over}; linear up to the first ticks)")
+    axes[1].set_title("accuracy: on the right")
+    axes[0].set_yticks(range(len(settings)),
+                       [f"{s}, lr × {x:g}" for s, x in zip(settings["setting"], settings["lr factor"], strict=True)])
+    axes[0].set_ylim(len(settings) - 0.5, -0.5)
     axes[1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
     return mark(figure)
 
 
-def _effect_axes(axes: Any, r: Results, settings: list[Setting]) -> None:
-    over = "seeds" if len(r.plan.seeds) > 1 else "sentences, one seed"
-    for ax, measure, scale, linear in ((axes[0], "loss", 1.0, 1e-3), (axes[1], "score", 100.0, 0.1)):
-        for j, (kind, label) in enumerate(((PLAIN, "against the fixed scale"),
-                                           (FIXED, "against its mean factor\n(at SAGE's best rate)"))):
-            have = [i for i, s in enumerate(settings) if r.has(s, kind)]
-            found = [table.gap(r.cells[settings[i], SAGE], r.cells[settings[i], kind], measure) for i in have]
-            y = np.array(have) + (j - 0.5) * 0.3
-            ax.errorbar([scale * g.mean for g in found], y, xerr=[scale * g.shown for g in found], capsize=2,
-                        linestyle="none", marker=plots.MARKERS[j], color=plots.PALETTE[(0, 5)[j]], label=label)
-        ax.axvline(0, color=plots.INK, linewidth=1)
-        ax.grid(axis="y", visible=False)
-        _about_zero(ax, linear)
-    axes[0].set(xlabel=f"held-out loss, difference in nats\n(95 % over {over}; linear up to the first ticks)",
-                title="loss: SAGE wins on the left")
-    axes[1].set(xlabel="accuracy, difference in points", title="accuracy: on the right")
-    axes[0].set_yticks(range(len(settings)), [f"{s.group.name}, lr × {s.factor:g}" for s in settings])
-    axes[0].set_ylim(len(settings) - 0.5, -0.5)
+def _control_places(settings: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:
+    """The lines of `best` for the constant factor, indexed by the place of SAGE's best setting in `settings`."""
+    place = {key: i for i, key in enumerate(zip(settings["setting"], settings["lr factor"], strict=True))}
+    fixed = best[best["run"] == NAMES[FIXED]]
+    return fixed.set_index(pd.Index([place[key] for key in zip(fixed["group"], fixed["best lr factor"], strict=True)]))
 
 
 def _about_zero(ax: Any, linear: float) -> None:
@@ -283,8 +292,10 @@ def _about_zero(ax: Any, linear: float) -> None:
     widest = max(abs(x) for x in ax.get_xlim())
     ax.set_xscale("symlog", linthresh=linear, linscale=0.9)
     ticks = [linear * 10**i for i in range(max(1, int(np.ceil(np.log10(widest / linear)))))]
+    every = 1 if len(ticks) < 3 else 2  # more numbers would touch
+    names = [f"{t:g}" if i % every == 0 else "" for i, t in enumerate(ticks)]
     ax.set_xticks([-t for t in reversed(ticks)] + [0, *ticks],
-                  [f"−{t:g}" for t in reversed(ticks)] + ["0", *(f"{t:g}" for t in ticks)], fontsize=9)
+                  [name and f"−{name}" for name in reversed(names)] + ["0", *names], fontsize=9)
     ax.minorticks_off()
 
 

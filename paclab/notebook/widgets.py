@@ -103,9 +103,11 @@ def _show(draw: Callable[..., Any], describe: Callable[..., Any] | None, values:
         figure = draw(**values)
         plt.close(figure)
     text = "; ".join(f"{name} = {value}" for name, value in values.items())
-    display(png_image(figure, alt=f"explorer at {text}", tight=False))
-    if describe is not None:
-        display(_numbers(describe(**values)))
+    image = png_image(figure, alt=f"explorer at {text}", tight=False)
+    numbers = None if describe is None else _numbers(describe(**values))
+    display(image)  # both are ready: no figure stands without its numbers while they are computed
+    if numbers is not None:
+        display(numbers)
 
 
 def _numbers(shown: Any) -> Any:
