@@ -313,13 +313,14 @@ def test_measured_steps_follow_the_formula_on_a_bowl(bowl):
 
 
 def test_bounds_over_seeds_are_means_and_pair_measured_with_predicted(bowl, monkeypatch):
-    """The seeds' own tables, averaged; a prediction is inside where the paired gap's interval covers zero."""
+    """The seeds' own tables, averaged; the paired gap has an interval of its own."""
     places = [theory.Local(0.0, 1.0 + i, 2.0, 3.0, 0.0, 1.0, 1.0) for i in range(3)]
     changes = {"a": [-1.0, -2.0, -3.0], "b": [-1.0, -2.0, -3.0]}
     predicted = {"a": [-1.1, -1.9, -3.0], "b": [-0.5, -1.5, -2.5]}  # a: gaps about zero; b: always half too little
     frames = [theory.pd.DataFrame([{"method": name, "lr over the best": 1.0, "predicted change": predicted[name][i],
                                     "measured change": changes[name][i], "± measured": 9.0,
-                                    "prediction inside ±": True} for name in "ab"]) for i in range(3)]
+                                    theory.GAP: changes[name][i] - predicted[name][i], "± gap": 9.0,
+                                    "gap inside ±": True} for name in "ab"]) for i in range(3)]
     left = iter(zip(places, frames, strict=True))
     now = []
     monkeypatch.setattr(theory, "measure", lambda *a, **k: now.append(next(left)) or now[-1][0])
@@ -329,7 +330,9 @@ def test_bounds_over_seeds_are_means_and_pair_measured_with_predicted(bowl, monk
     assert local.gradient == 2.0 and found["seeds"].tolist() == [3, 3]
     assert found["measured change"].tolist() == [-2.0, -2.0]
     assert found["± measured"].tolist() == pytest.approx([4.302653 / math.sqrt(3)] * 2)
-    assert found["prediction inside ±"].tolist() == [True, False]
+    assert found[theory.GAP].tolist() == pytest.approx([0.0, -0.5])
+    assert found["± gap"].tolist() == pytest.approx([4.302653 * 0.1 / math.sqrt(3), 0.0], abs=1e-6)
+    assert found["gap inside ±"].tolist() == [True, False]
 
 
 def test_recordings_are_every_seeds_own_sentences_and_directions(embedded):

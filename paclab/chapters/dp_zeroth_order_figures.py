@@ -62,7 +62,7 @@ def tails(deltas: list[np.ndarray], beta: float) -> Any:
     left.plot(x, special.erfc(x / np.sqrt(2)), color="#777777", linestyle=":", label="normal law")
     left.set(yscale="log", ylim=(1e-5, 1.2), xlabel="|projected gradient| over its root mean square",
              ylabel="share beyond")
-    left.legend(loc="lower left")
+    left.legend(loc="upper right")
     right.hist(delta.ravel(), bins=80, log=True, **plots.bar(0))
     for side in (-beta, beta):
         right.axvline(side, color=plots.PALETTE[5], linestyle="--")
@@ -83,8 +83,9 @@ def errors(table: pd.DataFrame, training: pd.DataFrame) -> Any:
     left.set_xscale("log", base=2)
     left.legend()
     for i, (k, part) in enumerate(training.groupby("K")):
-        right.errorbar(part["middle"], part["relative error"], yerr=part["± seeds"].fillna(0), capsize=3,
-                       label=f"K = {k}", **plots.line(i))
+        beside = part["middle"] + 0.25 * (i - 1)
+        right.errorbar(beside, part["relative error"], yerr=part["± seeds"].fillna(0), capsize=3, label=f"K = {k}",
+                       **plots.line(i))
     right.set(xlabel=f"step (√K c = {training['beta_clip'].iloc[0]:.3g})", ylabel="clipping error, relative",
               ylim=(0, None))
     right.legend()

@@ -25,6 +25,7 @@ from paclab.zo.probe import Weights
 
 STEP = 0.02  # length of the nudge along the gradient, where curvature is read
 MU = 1e-3  # of z, as in a probe: a shorter one drowns in the rounding of float32 losses
+GAP = "measured - predicted"
 
 
 class Local(NamedTuple):
@@ -164,8 +165,8 @@ def bounds_table(model: LanguageModel, recorded: list[Recording], ways_of: Calla
                  multiples: list[float], trials: int, watch=None) -> tuple[pd.DataFrame, Local]:
     """`step_table` at every seed's sentences, each at its own best rates: means over seeds; and the mean `Local`.
 
-    With several seeds "± measured" is Student's over them and "prediction inside ±" asks whether measured less
-    predicted, paired, tells them apart; with one seed both are over its groups of directions.
+    With several seeds both ± are Student's over them; with one seed over its groups of directions. "measured -
+    predicted" is paired, so its ± can be the smaller one.
     """
     places, frames = [], []
     for one in recorded:
@@ -178,12 +179,12 @@ def bounds_table(model: LanguageModel, recorded: list[Recording], ways_of: Calla
     if len(frames) == 1:
         return frames[0].assign(seeds=1), mean
     every = pd.concat(frames, ignore_index=True)
-    every["gap"] = every["measured change"] - every["predicted change"]
     by = every.groupby(["method", "lr over the best"], sort=False)
     found = by.mean()
     found["± measured"] = by["measured change"].agg(rows.half_width)
-    found["prediction inside ±"] = found["gap"].abs() <= by["gap"].agg(rows.half_width)
-    return found.reset_index().drop(columns="gap").assign(seeds=len(frames)), mean
+    found["± gap"] = by[GAP].agg(rows.half_width)
+    found["gap inside ±"] = found[GAP].abs() <= found["± gap"]
+    return found.reset_index().assign(seeds=len(frames)), mean
 
 
 def step_table(model: LanguageModel, records: list[dict], delta: np.ndarray, key: int, ways: list[Way],
@@ -212,9 +213,9 @@ def step_table(model: LanguageModel, records: list[dict], delta: np.ndarray, key
             lines.append({"method": way.name, "lr over the best": multiple, "lr": lr, "descent": step.descent,
                           "curvature": step.curvature, "noise": step.noise, "predicted change": step.change,
                           "Lemma 4 at most": way.bound(lr).change if way.bound else math.nan,
-                          "measured change": changes.mean(), "± measured": half, "trials": trials,
-                          "groups of directions": len(changes)})
-            lines[-1]["prediction inside ±"] = bool(abs(step.change - changes.mean()) <= lines[-1]["± measured"])
+                          "measured change": changes.mean(), "± measured": half, GAP: changes.mean() - step.change,
+                          "± gap": half, "gap inside ±": bool(abs(changes.mean() - step.change) <= half),
+                          "trials": trials, "groups of directions": len(changes)})
         if watch:
             watch(way.name)
     return pd.DataFrame(lines)
