@@ -68,7 +68,7 @@ def time_steps(kinds: list[tuple[str, int]], records: list[dict], key: int) -> d
 def time_step(model: LanguageModel, records: list[dict], key: int, k: int) -> float:
     """Seconds of one core that a step of k directions on these records takes, as runs do it: probes, then the update.
 
-    The fastest of three, of one beyond 16 directions; differs by machine. The model is left as it was.
+    The fastest of three, of one beyond 4 directions; differs by machine. The model is left as it was.
     """
     import torch
 
@@ -78,7 +78,7 @@ def time_step(model: LanguageModel, records: list[dict], key: int, k: int) -> fl
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        for t in range(3 if k <= 16 else 1):
+        for t in range(3 if k <= 4 else 1):
             start = time.process_time()
             all_differences(task.losses, batch, weights, directions, t, k, MU)
             descend(weights, directions, t, [1.0] * k, lr=0.0)
