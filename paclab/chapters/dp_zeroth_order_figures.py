@@ -38,6 +38,9 @@ def headline(r: Results) -> Any:
     over = f"{len(r.plan.seeds)} seeds" if len(r.plan.seeds) > 1 else "sentences, one seed"
     left.set(xlabel=f"accuracy over zero-shot, points (95 % over {over})")
     right.set(xlabel="accuracy that the noise took, points")
+    for i, (color, name) in enumerate(((0, "with DP noise"), (5, "its twin without noise: not private"))):
+        left.plot([], [], color=plots.PALETTE[color], marker=plots.MARKERS[i], label=name)
+    figure.legend(loc="outside upper center", ncols=2)
     return figure
 
 
@@ -206,12 +209,12 @@ def heat(table: pd.DataFrame) -> Any:
     grid, half = (table.pivot(index="clip", columns="lr", values=name) for name in (
         "over zero-shot, points", "gain ± seeds"))
     figure, ax = plt.subplots(figsize=(1.25 * grid.shape[1] + 2.6, 0.66 * grid.shape[0] + 1.7))
-    size = max(abs(float(grid.to_numpy().min())), abs(float(grid.to_numpy().max())), 0.1)
-    image = ax.imshow(grid, cmap="PuOr", vmin=-size, vmax=size, aspect="auto")
+    image = ax.imshow(grid, cmap="cividis", aspect="auto")  # dark is low, in grey too; the sign stands in the cell
+    middle = (image.norm.vmin + image.norm.vmax) / 2
     for (i, j), value in np.ndenumerate(grid.to_numpy()):
         spread = half.iat[i, j]
         ax.text(j, i, f"{value:+.1f}" + f" ± {spread:.1f}" * bool(np.isfinite(spread)), ha="center", va="center",
-                fontsize=10, color="white" if abs(value) > 0.6 * size else plots.INK)
+                fontsize=10, color="white" if value < middle else plots.INK)
     ax.set_xticks(range(grid.shape[1]), [f"{x:.2g}" for x in grid.columns])
     ax.set_yticks(range(grid.shape[0]), [f"{c:.3g}" for c in grid.index])
     ax.set(xlabel="learning rate", ylabel="clip c")

@@ -10,6 +10,18 @@ from typing import Any
 import pandas as pd
 
 UNBROKEN = 32  # characters of a cell that stay on one line
+PAGE = 45  # rows of a table that still fit on one page
+TEX = str.maketrans({
+    **{c: "\\" + c for c in "&%$#_{}"},
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    **{c: f"${math}$" for c, math in {
+        "±": r"\pm", "·": r"\cdot", "×": r"\times", "√": r"\surd", "−": "-", "≤": r"\leq", "≥": r"\geq", "∞": r"\infty",
+        "µ": r"\mu", "μ": r"\mu", "α": r"\alpha", "β": r"\beta", "γ": r"\gamma", "δ": r"\delta", "ε": r"\varepsilon",
+        "η": r"\eta", "θ": r"\theta", "κ": r"\kappa", "λ": r"\lambda", "ρ": r"\rho", "σ": r"\sigma", "τ": r"\tau",
+        "φ": r"\varphi", "ω": r"\omega", "Δ": r"\Delta", "Σ": r"\Sigma", "Φ": r"\Phi", "Ω": r"\Omega", "½": r"\frac12",
+        "⌊": r"\lfloor", "⌋": r"\rfloor", "⁻": "^-", "²": "^2", "³": "^3", "ⁿ": "^n", "₀": "_0", "₁": "_1", "₂": "_2",
+        "→": r"\to", "<": "<", ">": ">", "|": "|"}.items()},
+    "…": r"\dots{}", "–": "--", "’": "'"})
 
 
 def flat(frame: Any) -> pd.DataFrame:
@@ -58,22 +70,35 @@ def to_latex(shown: pd.DataFrame, caption: str = "", note: str = "") -> str:
         return all(_is_number(v) or v == "n/a" for v in shown[column])
 
     align = "".join("r" if numeric(c) else "l" for c in shown.columns)
-    head = " & ".join(_tex(c) for c in shown.columns) + r" \\"
+    head = [r"\toprule", " & ".join(_tex(c) for c in shown.columns) + r" \\", r"\midrule"]
     body = [" & ".join(_tex(c) for c in row) + r" \\" for row in shown.itertuples(index=False)]
-    lines = [
-        r"\begin{table}",
-        r"\centering",
-        *([rf"\caption{{{_tex(caption)}}}"] if caption else []),
-        rf"\begin{{tabular}}{{{align}}}",
-        r"\toprule",
-        head,
-        r"\midrule",
-        *body,
-        r"\bottomrule",
-        r"\end{tabular}",
-        *([rf"\par\footnotesize {_tex(note)}"] if note else []),
-        r"\end{table}",
-    ]
+    titled, below = _tex(caption), [rf"\par\footnotesize {_tex(note)}"] if note else []
+    if len(shown) > PAGE:  # a float cannot be broken over pages
+        lines = [
+            r"% packages: booktabs, longtable",
+            rf"\begin{{longtable}}{{{align}}}",
+            *([rf"\caption{{{titled}}} \\"] if caption else []),
+            *head,
+            r"\endhead",
+            *body,
+            r"\bottomrule",
+            r"\end{longtable}",
+            *below,
+        ]
+    else:
+        lines = [
+            r"% packages: booktabs",
+            r"\begin{table}",
+            r"\centering",
+            *([rf"\caption{{{titled}}}"] if caption else []),
+            rf"\begin{{tabular}}{{{align}}}",
+            *head,
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            *below,
+            r"\end{table}",
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -94,8 +119,6 @@ def _is_number(text: str) -> bool:
 
 
 def _tex(text: Any) -> str:
-    out = str(text).replace("\\", r"\textbackslash{}")
-    for sign in "&%$#_{}":
-        if sign not in "{}":
-            out = out.replace(sign, "\\" + sign)
-    return out.replace("~", r"\textasciitilde{}").replace("^", r"\textasciicircum{}").replace("±", r"$\pm$")
+    """Text that pdfLaTeX sets without further packages; each character by itself, but a macron follows its letter."""
+    parts = re.split("(.)\u0304", str(text))  # every second part carries a macron
+    return "".join(rf"$\bar{{{part}}}$" if i % 2 else part.translate(TEX) for i, part in enumerate(parts))
