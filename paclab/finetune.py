@@ -50,8 +50,8 @@ class Config:
     steps: int = 100
     pool: int = 1000
     candidates: int = 126
-    lr: float | None = None  # None: the tuned default of the method and track
-    clip: float | None = None  # None: no clipping
+    lr: float | None = None  # None: the tuned default (`releases.learning_rate`)
+    clip: float | None = None  # None: no clipping; methods that promise epsilon need one
     mi: float | None = None  # total budget in nats, MI variants only
     epsilon: float | None = None  # the whole run's promise, differentially private methods only
     delta: float = 1e-5
@@ -92,8 +92,8 @@ class Config:
         check(self)
 
     def learning_rate(self) -> float:
-        """The given learning rate, or the default of the method and track."""
-        return self.lr if self.lr is not None else releases.default_lr(self.method, self.track)
+        """The given learning rate, or the tuned default."""
+        return releases.learning_rate(self)
 
 
 def check(config: Config) -> None:
@@ -187,12 +187,20 @@ def prepare(config: Config, secret: Secret, keys: dict | None = None, device: st
               config.steps), config.steps, config.k, config.mu, rule, copier(objective, weights),
               stacker(objective) if config.track == "lora" else None)
     held_out = {name: _lazy(config.task, model, getattr(splits, name), options) for name in ("dev", "test")}
+    guarantee, private = promise(config, release)
     record = {"keys": keys, "base_sha256": weights.digest(), "trainable": weights.count,
-              "device": model.device.type, "guarantee": release.guarantee, "private": release.private,
+              "device": model.device.type, "guarantee": guarantee, "private": private,
               "release": release.public or {},
               "micro_batches": {"rule": "rows sorted by length, filled up to a token budget",
                                 "token_budget": config.token_budget}}
     return Prepared(config, job, splits, held_out["dev"], held_out["test"], record, model)
+
+
+def promise(config: Config, release: releases.Release) -> tuple[str, bool]:
+    """What run.json says: guarantee in one sentence, and whether the run is private. Study mode promises nothing."""
+    if not (config.study and release.private):
+        return release.guarantee, release.private
+    return f"none, {REPRODUCIBLE}; with secret randomness it would be: {release.guarantee}", False
 
 
 def settle(objective) -> None:
@@ -358,6 +366,10 @@ def reopen(out: Path | str, device: str | None = None) -> tuple[Folder, dict, Pr
     prepared = prepare(config, secret, run["keys"], device or run["device"])
     if prepared.record["base_sha256"] != run["base_sha256"]:
         raise InputError("model", "the base weights differ from those the run began with", "restore that model")
+    lr = config.learning_rate()
+    if run.get("learning_rate", lr) != lr:
+        raise InputError("lr", f"was {run['learning_rate']} by default when the run began, now {lr:g}",
+                         "finish it with the version of paclab that began it")
     if binding(prepared) != bound_to:
         raise InputError("folder", "the settings or records differ from those the run's secret was drawn for",
                          "restore them: the same noise on other values would give both away")

@@ -99,7 +99,7 @@ def _promised(run: dict, config: finetune.Config) -> releases.Release:
 
 def _promise(promised: releases.Release, run: dict, config: finetune.Config, steps: int) -> list[Finding]:
     """What run.json says is promised, and the differential-privacy spend: a function of public constants."""
-    said = _text([run["guarantee"], run.get("private")]) == _text([promised.guarantee, promised.private])
+    said = _text([run["guarantee"], run.get("private")]) == _text(list(finetune.promise(config, promised)))
     findings = [Finding(said, "guarantee and privacy are those that the settings give")]
     constant = _text(run.get("release")) == _text(promised.public or {})
     if not (releases.METHODS[config.method].differential and promised.private):

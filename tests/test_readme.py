@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import sys
 import tomllib
 from pathlib import Path
 
@@ -27,6 +28,18 @@ def test_commands_parse(command):
         tree = tree.commands[words.pop(0)]
     known = {option for parameter in tree.params for option in parameter.opts}
     assert {word.split("=")[0] for word in words if word.startswith("--")} <= known
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("paclab train")])
+def test_training_commands_run(command, tmp_path, monkeypatch):
+    (tmp_path / "my.csv").write_text("sentence,label\n" + "".join(f"a film of number {i},{i % 2}\n" for i in range(90)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PACLAB_LEDGER", str(tmp_path / "queries.jsonl"))
+    monkeypatch.setattr(sys, "argv", [*shlex.split(command), *"--steps 1 --pool 60 --dev 10 --test 10".split()])
+    cli.main()
+    (path,) = (tmp_path / "runs").glob("*/run.json")
+    run = json.loads(path.read_text())
+    assert run["status"] == "complete" and run["private"] is True and not run["guarantee"].startswith("none")
 
 
 def test_there_are_commands():

@@ -390,10 +390,11 @@ def small(tiny, **options):
 @pytest.mark.parametrize("options", RUNS, ids=lambda o: "-".join(map(str, o.values())))
 def test_every_method_trains_verifies_and_stays_public(options, tiny, tmp_path):
     run = finetune.start(small(tiny, **options), tmp_path / "run", device="cpu")
-    assert run["status"] == "complete" and run["private"] == (options.get("rule") != "sage-oracle")
+    promises = options.get("rule") != "sage-oracle"
+    assert run["status"] == "complete" and run["guarantee"].startswith("none, reproducible") == promises
     findings = verify(tmp_path / "run", pool=True)
     assert all(f.ok for f in findings), [f.text for f in findings if not f.ok]
-    assert any("cost epsilon" in f.text for f in findings) == run["private"]
+    assert any("cost epsilon" in f.text for f in findings) == promises
     shutil.rmtree(tmp_path / "run" / "private")
     shutil.rmtree(tmp_path / "run" / "secret")
     assert all(f.ok for f in verify(tmp_path / "run"))

@@ -209,6 +209,12 @@ def test_card_shows_units_bounds_and_the_protected_unit():
     assert "0.327816 nats" in out and "0.59901" in out and "delta 1e-05" in out
 
 
+def test_the_card_of_an_epsilon_protects_a_record_and_not_a_half():
+    out = run_command("--epsilon", "2").output
+    assert "Protected: whether any one record took part" in out and "half" not in out and "pool itself" not in out
+    assert "matched nats, bound" in out and "\nepsilon                2  (" in out
+
+
 @pytest.mark.parametrize(("mi", "delta"), [(0.33, 0.9), (0.0, 0.5), (1e-3, 0.999)])
 @pytest.mark.filterwarnings("error")
 def test_a_delta_that_allows_more_than_the_budget_needs_no_epsilon(mi, delta):
@@ -225,7 +231,7 @@ def test_card_at_the_ends():
 
 @pytest.mark.parametrize("args", [[], ["--mi", "0.3", "--epsilon", "2"], ["--mi", "-1"], ["--epsilon", "-1"],
                                   ["--mi", "0.3", "--prior", "1"], ["--mi", "nan"],
-                                  ["--epsilon", "1", "--delta", "2"]])
+                                  ["--epsilon", "1", "--delta", "2"], ["--epsilon", "1", "--prior", "0.1"]])
 def test_bad_options_raise_one_line(args):
     result = run_command(*args)
     assert isinstance(result.exception, InputError) and "\n" not in str(result.exception)

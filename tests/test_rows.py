@@ -1,11 +1,9 @@
 """What experiment chapters share: recipes, paired rows, and published rows beside ours."""
 
-import math
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from paclab.chapters import rows
 from paclab.experiments import Cell
@@ -22,27 +20,9 @@ def reference(score):
     return rows.Reference(1 - score, score, 0.5, np.arange(len(score)) % 2, score)
 
 
-def test_the_clip_of_a_vector_shrinks_with_its_length():
-    one, many = rows.recipe("dp-aggzo", "ft", 1), rows.recipe("dp-aggzo", "ft", 16)
-    assert many.clip * math.sqrt(16) == pytest.approx(one.clip) == rows.BETA_CLIP["ft"]
-    assert rows.recipe("dp-zo", "ft", 1).clip == pytest.approx(one.clip * 2e-3)  # in units of a loss difference
-
-
-def test_untuned_rates_follow_the_best_step_of_the_second_order_formula():
-    from paclab.rates import training
-
-    def best(k):
-        return training.best_lr(training.zeroth_order_step(1.0, 3.0, 100.0, rows.EFFECTIVE_RANK, k))
-
-    ratios = [rows.recipe("dp-aggzo", "masked", k).lr / rows.MASKED_LR for k in (1, 4, 16, 256)]
-    assert ratios == pytest.approx([best(k) / best(1) for k in (1, 4, 16, 256)])
-
-
-def test_a_tuned_rate_wins_and_given_settings_win_over_it(monkeypatch):
-    monkeypatch.setitem(rows.TUNED_LR, ("lora", 4), 0.123)
-    made = rows.dp_config("dp-aggzo", 2.0, k=4, track="lora", steps=7, pool=100)
-    assert (made.lr, made.steps, made.study, made.epsilon) == (0.123, 7, True, 2.0)
-    assert rows.dp_config("dp-aggzo", 2.0, k=4, track="lora", lr=0.5, clip=3.0).clip == 3.0
+def test_given_settings_win_over_the_recipe():
+    made = rows.dp_config("dp-aggzo", 2.0, k=4, track="lora", steps=7, pool=100, lr=0.5, clip=3.0)
+    assert (made.lr, made.clip, made.steps, made.study, made.epsilon) == (0.5, 3.0, 7, True, 2.0)
 
 
 def test_steps_are_traded_for_directions():

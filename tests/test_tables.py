@@ -143,6 +143,17 @@ def test_formats_escape_and_round():
     assert formats.formatted(frame, {"x": 1})["x"].iloc[0] == "1.2"
 
 
+def test_latex_is_plain_ascii_and_long_tables_break_over_pages():
+    shown = pd.DataFrame({"noise / √K": ["½ ε² · {σ}", "B Φ\u0304(g) < 2⁻ⁿ", "a\\b ~ 3 ± 1"]})
+    tex = formats.to_latex(shown)
+    assert tex.isascii() and r"noise / $\surd$K" in tex and r"\begin{table}" in tex
+    assert r"$\frac12$ $\varepsilon$$^2$ $\cdot$ \{$\sigma$\} \\" in tex
+    assert r"B $\bar{\Phi}$(g) $<$ 2$^-$$^n$ \\" in tex and r"a\textbackslash{}b \textasciitilde{} 3 $\pm$ 1 \\" in tex
+    assert r"\begin{longtable}{l}" in formats.to_latex(pd.concat([shown] * 20))
+    committed = sorted((ROOT / "figures").glob("*/*/*.tex"))
+    assert committed and [path.name for path in committed if not path.read_text().isascii()] == []
+
+
 def test_csv_round_trips_ten_digits():
     frame = pd.DataFrame({"x": [1 / 3, 1e-12]})
     from io import StringIO

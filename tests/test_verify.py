@@ -12,9 +12,9 @@ DP = {"epsilon": 8.0, "clip": 5.0, "sampling": 0.2, "accountant": "rdp-published
 SILENT = {"noise_std": 0, "noise_multiplier": 0}
 MADE_UP = "(0.1, 1e-9)-differential privacy for one record"
 FORGERIES = [({"method": "mezo"}, {"private": True, "guarantee": MADE_UP}, {}, "guarantee, private"),
-             ({"method": "paczero-mi", "mi": 0.3}, {"private": False, "guarantee": "I = 0 for everyone"}, {},
+             ({"method": "paczero-mi", "mi": 0.3}, {"private": True, "guarantee": "I = 0 for everyone"}, {},
               "guarantee, private"),
-             ({"method": "dpzero"} | DP, {"private": False, "guarantee": MADE_UP}, SILENT,
+             ({"method": "dpzero"} | DP, {"private": True, "guarantee": MADE_UP}, SILENT,
               "guarantee, private, release"),
              ({"method": "dp-aggzo", "k": 2, "normaliser": "private", "rule": "sage", "warmup": 1} | DP, {},
               SILENT | {"normaliser": "0"}, "release")]

@@ -13,6 +13,7 @@ import typer
 from paclab.errors import InputError
 from paclab.finetune import Config
 from paclab.releases import METHODS
+from paclab.releases.recipes import recipe_of
 
 
 class Meter:
@@ -41,15 +42,24 @@ def _report(run: dict, out: Path) -> None:
     if run["status"] != "complete":
         typer.echo(f"stopped after some steps; go on with: paclab resume {out}")
         return
-    result = run["result"]
+    result, scored = run["result"], SCORES.get(run["config"]["task"], "score")
     kind = "private" if run["private"] else "NOT PRIVATE"
     kind = run["mode"] if run["config"]["study"] else f"{kind}, secrets from the operating system"
     typer.echo(f"{run['config']['method']} ({kind}), {run['steps_done']} steps, {result['test_records']} "
                "held-out records: "
                + (f"loss {result['test_loss']:.4f}" if "test_loss" in result else "diverged, the loss is no number")
-               + (f", score {result['test_score']:.4f}" if "test_score" in result else ""))
+               + (f", {scored} {result['test_score']:.4f}" if "test_score" in result else ""))
+    typer.echo(_learnt(out / "metrics.jsonl", scored))
     typer.echo(f"guarantee: {run['guarantee']}")
     typer.echo(f"run folder: {out}")
+
+
+def _learnt(metrics: Path, scored: str) -> str:
+    """The public dev records before the first step and after the last."""
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    shown = [f"{word} {lines[0][key]:.4f} -> {lines[-1][key]:.4f}" for key, word in (
+        ("dev_loss", "loss"), ("dev_score", scored)) if key in lines[0] and key in lines[-1]]
+    return f"public dev records, untrained -> trained: {', '.join(shown) or 'no number'}"
 
 
 def _carried_on(out: Path, work: Callable[[], dict]) -> dict:
@@ -62,20 +72,37 @@ def _carried_on(out: Path, work: Callable[[], dict]) -> dict:
         raise SystemExit(130) from None
 
 
+SCORES = {"sentiment": "accuracy", "qa": "F1"}
 RUN_FILES = {"run.json", "transcript.txt", "metrics.jsonl", "test.npy", "private", "secret"}
+METHODS_HELP = "; ".join((
+    "nats about the half: " + ", ".join(n for n in METHODS if n.startswith("paczero")),
+    "epsilon for a record: " + ", ".join(n for n, m in METHODS.items() if m.differential),
+    "NOT PRIVATE, for comparison: " + ", ".join(
+        n for n, m in METHODS.items() if not (n.startswith("paczero") or m.differential))))
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Config)}
+
+
+def with_clip(given: dict) -> Config:
+    """Settings of a run; a method that promises epsilon gets the clip that was tuned with its learning rate."""
+    method = METHODS.get(given["method"])
+    if given["clip"] is None and method and method.differential:
+        unclipped = Config(**{**given, "clip": 1.0})  # refuses what no clip can mend
+        return dataclasses.replace(unclipped, clip=recipe_of(unclipped).clip)
+    return Config(**given)
 
 
 def train_command(
     out: Annotated[Path, typer.Option(help="folder of the new run")],
     task: Annotated[str, typer.Option(help="sentiment, qa (F1), qa-ce (answer cross-entropy), lm")] = "sentiment",
-    method: Annotated[str, typer.Option(help=", ".join(METHODS))] = "paczero-zpl",
+    method: Annotated[str, typer.Option(help=METHODS_HELP)] = "paczero-zpl",
     steps: Annotated[int, typer.Option(help="zeroth-order steps")] = _DEFAULTS["steps"],
     pool: Annotated[int, typer.Option(help="records N in the pool")] = _DEFAULTS["pool"],
     candidates: Annotated[int, typer.Option(help="candidate halves M, even")] = _DEFAULTS["candidates"],
-    lr: Annotated[float | None, typer.Option(help="learning rate; default: tuned for method and track")] = None,
+    lr: Annotated[float | None, typer.Option(help="learning rate; default: tuned on the shipped models for method, "
+                                                  "track and, with an epsilon, --k and --clip")] = None,
     clip: Annotated[float | None, typer.Option(help="bound on a record's projected gradient (dp-aggzo, geodpzo: "
-                                                    "on its mean vector; dp-zo: on its loss difference)")] = None,
+                                                    "on its mean vector; dp-zo: on its loss difference); default: "
+                                                    "none, with an epsilon the one tuned with --lr")] = None,
     mi: Annotated[float | None, typer.Option(help="total budget in nats (paczero-mi, paczero-rr)")] = None,
     epsilon: Annotated[float | None, typer.Option(help="promise of the whole run (DP methods)")] = None,
     delta: Annotated[float, typer.Option(help="delta of that promise")] = _DEFAULTS["delta"],
@@ -128,7 +155,7 @@ def train_command(
     if out.is_dir() and {path.name for path in out.iterdir()} - RUN_FILES:
         raise InputError("out", f"{out} is not empty", "name a new folder")
     given = {name: value for name, value in locals().items() if name in _DEFAULTS}
-    config = Config(**given)
+    config = with_clip(given)
     chosen = models.choose_device(device)
     typer.echo(f"device: {chosen.device} ({chosen.reason})")
     if study:

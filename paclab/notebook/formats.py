@@ -120,5 +120,5 @@ def _is_number(text: str) -> bool:
 
 def _tex(text: Any) -> str:
     """Text that pdfLaTeX sets without further packages; each character by itself, but a macron follows its letter."""
-    parts = re.split("(.)\u0304", str(text))  # every second part carries a macron
-    return "".join(rf"$\bar{{{part}}}$" if i % 2 else part.translate(TEX) for i, part in enumerate(parts))
+    parts = [part.translate(TEX) for part in re.split("(.)\u0304", str(text))]
+    return "".join(rf"$\bar{{{part.strip('$')}}}$" if i % 2 else part for i, part in enumerate(parts))

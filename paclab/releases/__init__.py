@@ -11,14 +11,15 @@ from paclab.releases import batch, dp, half, pool
 from paclab.releases.base import Release as Release
 from paclab.releases.base import Released as Released
 from paclab.releases.paczero import Settings, paczero
+from paclab.releases.recipes import MEZO_LR, SIGN_LR, recipe_of
 from paclab.releases.secret import Secret as Secret
 from paclab.releases.summary import free_steps as free_steps
 from paclab.releases.summary import summarise as summarise
 
 
 class Method(NamedTuple):
-    """A method's name for the command line, what it needs, and its learning rates on the embedded model
-    (those of the differentially private methods are mezo's: tune them)."""
+    """A method's name for the command line, what it needs, and its learning rates on the embedded model (those of the
+    differentially private methods come with their clips, from `recipes`)."""
 
     summary: str
     candidates: bool  # votes of candidate halves
@@ -29,8 +30,6 @@ class Method(NamedTuple):
     differential: bool = False  # promises epsilon at delta
 
 
-SIGN_LR = {"ft": 8e-3, "lora": 2e-2}
-MEZO_LR = {"ft": 2.5e-3, "lora": 3e-2}
 DP = ("releases/dp", "privacy/dp")
 PACZERO = ("releases/paczero", "releases/published")
 HALF = (*PACZERO, "releases/half")
@@ -64,8 +63,16 @@ def needs_candidates(method: str) -> bool:
 
 
 def default_lr(method: str, track: str) -> float:
-    """The learning rate that was tuned on the embedded model."""
+    """The learning rate that was tuned on the embedded model, of a method without a clip."""
     return METHODS[method].lr[track]
+
+
+def learning_rate(config) -> float:
+    """The given learning rate, or the tuned default: with a promise of epsilon that of method, model, track and K."""
+    if config.lr is not None:
+        return config.lr
+    differential = METHODS[config.method].differential
+    return recipe_of(config).lr if differential else default_lr(config.method, config.track)
 
 
 def check(config) -> None:

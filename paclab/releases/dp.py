@@ -22,6 +22,7 @@ from paclab.errors import InputError, nearest
 from paclab.privacy import dp
 from paclab.privacy.budget import BudgetExhausted, stated
 from paclab.releases.base import Release, Released
+from paclab.releases.recipes import recipe_of
 from paclab.releases.secret import Secret
 
 SINGLE = ("dpzero", "dp-zo")  # K = 1 methods
@@ -74,7 +75,8 @@ def check(config) -> None:
         raise InputError("epsilon", f"{config.method} needs a promise for the whole run", "give epsilon=2, say")
     dp.check(config.epsilon, config.delta, rate(config), config.steps, config.accountant, config.adjacency)
     if config.clip is None:
-        raise InputError("clip", f"{config.method} bounds every record", "give clip=1, say")
+        raise InputError("clip", f"{config.method} bounds every record",
+                         f"give clip={recipe_of(config).clip:g}, tuned on the shipped models with its learning rate")
     if config.method in SINGLE and config.k != 1:
         raise InputError("k", f"{config.method} releases one number a step, not {config.k}",
                          "give k=1, or method=dp-aggzo")
