@@ -118,7 +118,8 @@ def _take(records: list[Record], seed: int) -> list[Record]:
 def _enough(records: list[Record], pool: int, dev: int, test: int) -> None:
     have, room = len(records), (len(records) - dev - test) // 2 * 2  # an even pool can be cut into halves
     if pool + dev + test > have:
-        fix = f"give pool={room} or fewer" if room > 0 else "lower `dev` or `test`, or name a larger `source`"
+        fix = f"give pool={room} or fewer" if room > 0 else (
+            "lower `dev` or `test`, or name a larger `source`" if have >= 4 else "name a larger `source`")
         apart = "".join(f", {n} for {name}" for name, n in (("dev", dev), ("test", test)) if n)
         raise InputError("pool", f"{pool} is too many: the source has {have} records{apart}", fix)
 

@@ -270,9 +270,9 @@ def effects(settings: pd.DataFrame, best: pd.DataFrame) -> Any:
         ax.grid(axis="y", visible=False)
         ax.set_xlabel(measure)
         _about_zero(ax, linear)
-    axes[0].set(title="loss: SAGE wins on the left",
+    axes[0].set(title="loss: left of zero SAGE is better",
                 xlabel=f"{axes[0].get_xlabel()}\n(95 % over {over}; linear up to the first ticks)")
-    axes[1].set_title("accuracy: on the right")
+    axes[1].set_title("accuracy: right of zero SAGE is better")
     axes[0].set_yticks(range(len(settings)),
                        [f"{s}, lr × {x:g}" for s, x in zip(settings["setting"], settings["lr factor"], strict=True)])
     axes[0].set_ylim(len(settings) - 0.5, -0.5)
@@ -292,10 +292,10 @@ def _about_zero(ax: Any, linear: float) -> None:
     widest = max(abs(x) for x in ax.get_xlim())
     ax.set_xscale("symlog", linthresh=linear, linscale=0.9)
     ticks = [linear * 10**i for i in range(max(1, int(np.ceil(np.log10(widest / linear)))))]
-    every = 1 if len(ticks) < 3 else 2  # more numbers would touch
-    names = [f"{t:g}" if i % every == 0 else "" for i, t in enumerate(ticks)]
-    ax.set_xticks([-t for t in reversed(ticks)] + [0, *ticks],
-                  [name and f"−{name}" for name in reversed(names)] + ["0", *names], fontsize=9)
+    names = [f"{t:g}" for t in ticks]
+    ax.set_xticks([-t for t in reversed(ticks)] + [0, *ticks], [f"−{name}" for name in reversed(names)] + ["0", *names],
+                  fontsize=9, rotation=45 if len(ticks) > 2 else 0)
+    ax.set_xlim(-1.3 * widest, 1.3 * widest)
     ax.minorticks_off()
 
 
@@ -319,17 +319,17 @@ def headline(r: Results) -> Any:
         right.errorbar([f.mean for f in found], y, xerr=[f.shown for f in found], capsize=3, linestyle="none",
                        marker=plots.MARKERS[j], color=plots.PALETTE[LOOKS[kind]], label=label)
     right.axvline(0, color=plots.INK, linewidth=1)
-    right.set_yticks(range(len(groups)), [g.name for g in groups])
+    right.set_yticks(range(len(groups)), [g.name + " (one rate)" * (len(r.plan.of(g)) == 1) for g in groups])
     right.set_ylim(len(groups) - 0.5, -0.5)
     right.grid(axis="y", visible=False)
-    right.set(xlabel="held-out loss minus zero-shot, nats\n(each at its own best learning rate; left is better)")
+    right.set(xlabel="held-out loss minus zero-shot, nats\n(each at the best rate tried; left is better)")
     right.xaxis.set_major_locator(MaxNLocator(5))
     right.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
     return mark(figure)
 
 
 def rows_interval(r: Results, group: Group, kind: str) -> table.Interval:
-    """Held-out loss minus zero-shot's at the kind's own best learning rate, paired."""
+    """Held-out loss minus zero-shot's at the best learning rate that was tried with the kind, paired."""
     cells = r.cells[r.best(group, kind), kind]
     return table.rows.interval(c.loss - z.loss for c, z in zip(cells, r.zero[group.model], strict=True))
 

@@ -309,13 +309,14 @@ def settings_table(r: Results) -> pd.DataFrame:
 
 
 def best_table(r: Results) -> pd.DataFrame:
-    """One line a group and kind, each at its own best learning rate on dev; SAGE minus it, paired."""
+    """One line a group and kind, each at the best learning rate that was tried, on dev; SAGE minus it, paired."""
     lines = []
     for group in r.plan.groups():
         shrunk = r.cells[r.best(group, SAGE), SAGE]
         zero = r.zero[group.model]
         for kind in NAMES:
-            if not any(r.has(s, kind) for s in r.plan.of(group)):
+            tried = sum(r.has(s, kind) for s in r.plan.of(group))
+            if not tried:
                 continue
             s = r.best(group, kind)
             cells = r.cells[s, kind]
@@ -323,7 +324,8 @@ def best_table(r: Results) -> pd.DataFrame:
             own = kind == SAGE
             over = rows.gain(cells, zero)
             lines.append({
-                "group": group.name, "run": NAMES[kind], "best lr factor": s.factor, "seeds": len(cells),
+                "group": group.name, "run": NAMES[kind], "rates tried": tried, "best lr factor": s.factor,
+                "seeds": len(cells),
                 "held-out loss": np.mean([c.loss.mean() for c in cells]),
                 "accuracy, %": 100 * np.mean([c.score.mean() for c in cells]),
                 "over zero-shot, points": 100 * over.mean, "± gain": 100 * over.shown,

@@ -25,7 +25,7 @@ def list_chapters() -> None:
     """Every chapter: minutes declared and of the last run here, its state and its question.
 
     States: up to date, stale (something changed since), failed, shipped (its figures and tables came with paclab
-    and were made elsewhere), never run.
+    and were made elsewhere), shipped, older (by an earlier edition of the notebook: a text may differ), never run.
     """
     from paclab.notebook.book import load_book
     from paclab.notebook.runner import read_ledger, status

@@ -28,5 +28,7 @@ def calibrate(
     for name, noise in found.items():
         spent = dp.epsilon(noise, sampling, steps, delta, "pld", adjacency)
         typer.echo(f"{name:<14} {stated(noise):>8}   spends at most {stated(spent)} by pld")
-    if adjacency == "add-remove":
+    if adjacency != "add-remove":
+        typer.echo("rdp and rdp-published know add-remove only")
+    else:
         typer.echo(f"pld saves {100 * (1 - found['pld'] / found['rdp-published']):.1f} % of the published rule's noise")
